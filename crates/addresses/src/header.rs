@@ -17,35 +17,35 @@ pub const HEADER_ADDRESSES_MAX: usize = 10_000;
 
 /// The kind of addresses in a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum AddressRole {
     Sender,
     Recipient,
 }
 
-const FIELDS: [(&str, Role); 17] = [
-    ("from", Role::Sender),
-    ("sender", Role::Sender),
-    ("reply-to", Role::Sender),
-    ("resent-from", Role::Sender),
-    ("resent-sender", Role::Sender),
-    ("resent-reply-to", Role::Sender),
-    ("errors-to", Role::Sender),
-    ("return-receipt-to", Role::Sender),
-    ("disposition-notification-to", Role::Sender),
-    ("mail-followup-to", Role::Sender),
-    ("to", Role::Recipient),
-    ("cc", Role::Recipient),
-    ("bcc", Role::Recipient),
-    ("apparently-to", Role::Recipient),
-    ("resent-to", Role::Recipient),
-    ("resent-cc", Role::Recipient),
-    ("resent-bcc", Role::Recipient),
+const FIELDS: [(&str, AddressRole); 17] = [
+    ("from", AddressRole::Sender),
+    ("sender", AddressRole::Sender),
+    ("reply-to", AddressRole::Sender),
+    ("resent-from", AddressRole::Sender),
+    ("resent-sender", AddressRole::Sender),
+    ("resent-reply-to", AddressRole::Sender),
+    ("errors-to", AddressRole::Sender),
+    ("return-receipt-to", AddressRole::Sender),
+    ("disposition-notification-to", AddressRole::Sender),
+    ("mail-followup-to", AddressRole::Sender),
+    ("to", AddressRole::Recipient),
+    ("cc", AddressRole::Recipient),
+    ("bcc", AddressRole::Recipient),
+    ("apparently-to", AddressRole::Recipient),
+    ("resent-to", AddressRole::Recipient),
+    ("resent-cc", AddressRole::Recipient),
+    ("resent-bcc", AddressRole::Recipient),
 ];
 
 /// One address of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderAddress {
-    pub role: Role,
+    pub role: AddressRole,
     /// The address without white space and comments.
     pub address: String,
     local: Range<usize>,
@@ -184,7 +184,7 @@ fn tokens(message: &[u8], value: Range<usize>) -> Option<Vec<(Token, Range<usize
 }
 
 /// Adds the addresses of a field.
-fn list(message: &[u8], value: Range<usize>, role: Role, found: &mut Vec<HeaderAddress>) -> Option<()> {
+fn list(message: &[u8], value: Range<usize>, role: AddressRole, found: &mut Vec<HeaderAddress>) -> Option<()> {
     let tokens = tokens(message, value)?;
     let mut rest = tokens.as_slice();
     while !rest.is_empty() {
@@ -221,7 +221,7 @@ fn inner(mailbox: Tokens<'_>) -> Option<Tokens<'_>> {
 }
 
 /// Parses words separated by dots, `@`, and atoms separated by dots or a literal.
-fn address(message: &[u8], tokens: Tokens<'_>, role: Role) -> Option<HeaderAddress> {
+fn address(message: &[u8], tokens: Tokens<'_>, role: AddressRole) -> Option<HeaderAddress> {
     let at = tokens.iter().position(|(token, _)| *token == Token::Special(b'@'))?;
     let (local, domain) = (&tokens[..at], &tokens[at + 1..]);
     let is_quoted = |range: &Range<usize>| message[range.start] == b'"';
@@ -305,7 +305,7 @@ mod tests {
         let header = "Received: from a@b.test\r\nFROM : x@s.test\r\nSubject: y@no.test\r\n z@no.test\r\nCC:\r\n c@r.test\r\nX: To: n@no.test\r\n";
         let found = addresses(header.as_bytes());
         let roles: Vec<_> = found.iter().map(|found| (found.address.as_str(), found.role)).collect();
-        assert_eq!(roles, [("x@s.test", Role::Sender), ("c@r.test", Role::Recipient)]);
+        assert_eq!(roles, [("x@s.test", AddressRole::Sender), ("c@r.test", AddressRole::Recipient)]);
         // A line that is not a field ends the header, as in a message without one.
         assert_eq!(shown("no field\r\nTo: a@b.test\r\n"), [""; 0]);
         assert_eq!(shown("To: a@b.test"), ["a@b.test"]);

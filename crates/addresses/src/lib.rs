@@ -12,8 +12,8 @@ mod stream;
 mod tag;
 mod targets;
 
-pub use header::{AddressChange, HEADER_ADDRESSES_MAX, HeaderAddress, Role, addresses, header_octets, replaced};
+pub use header::{AddressChange, AddressRole, HEADER_ADDRESSES_MAX, HeaderAddress, addresses, header_octets, replaced};
 pub use srs::{HASH_CHARS_MAX, HASH_CHARS_MIN, Srs, SrsError};
 pub use stream::{HeaderStream, Split};
 pub use tag::{tag, tagged, untagged};
-pub use targets::{FOLLOWED_MAX, TARGETS_MAX, Target, TargetError, parse, parse_include};
+pub use targets::{ExpansionTarget, FOLLOWED_MAX, TARGETS_MAX, TargetError, parse, parse_include};

@@ -6,17 +6,20 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::targets::Target;
+use crate::targets::ExpansionTarget;
 
 /// Octets of the hash that a tag shows, as two characters each.
 const TAG_BYTES: usize = 8;
 
 /// Returns the tag of a program or file from the alias file or from an included file; `None` for other targets.
-pub fn tag(target: &Target, included: Option<&str>) -> Option<String> {
+pub fn tag(target: &ExpansionTarget, included: Option<&str>) -> Option<String> {
     let (kind, text) = match target {
-        Target::Program(command) => ("|", command),
-        Target::File(path) => ("", path),
-        Target::Address(_) | Target::Final(_) | Target::Domain(_) | Target::Include(_) => return None,
+        ExpansionTarget::Program(command) => ("|", command),
+        ExpansionTarget::File(path) => ("", path),
+        ExpansionTarget::Address(_)
+        | ExpansionTarget::Final(_)
+        | ExpansionTarget::Domain(_)
+        | ExpansionTarget::Include(_) => return None,
     };
     // A path contains no NUL.
     let whole = format!("{}\0{kind}{text}", included.unwrap_or_default());
@@ -54,7 +57,8 @@ mod tests {
         let program = of("|/bin/cat").unwrap();
         assert_eq!(of("\"|/bin/cat\""), Some(program.clone()));
         assert_eq!(program, "8d029dd4d61a35c0");
-        let others = [of("|/bin/cat -n"), of("/bin/cat"), tag(&Target::Program("/bin/cat".into()), Some("/list"))];
+        let others =
+            [of("|/bin/cat -n"), of("/bin/cat"), tag(&ExpansionTarget::Program("/bin/cat".into()), Some("/list"))];
         assert!(others.iter().all(|other| other.as_ref().is_some_and(|other| *other != program)), "{others:?}");
         assert_eq!(of("joe"), None);
     }

@@ -16,7 +16,7 @@ const SHOWN_CHARS_MAX: usize = 200;
 
 /// A target of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum ExpansionTarget {
     /// `user@domain`, or a name alone.
     Address(String),
     /// `\name`: not looked up again.
@@ -46,7 +46,7 @@ pub enum TargetError {
 ///
 /// # Errors
 /// A target is invalid.
-pub fn parse(text: &str) -> Result<Vec<Target>, TargetError> {
+pub fn parse(text: &str) -> Result<Vec<ExpansionTarget>, TargetError> {
     let mut targets = Vec::new();
     add(text, &mut targets)?;
     Ok(targets)
@@ -57,7 +57,7 @@ pub fn parse(text: &str) -> Result<Vec<Target>, TargetError> {
 ///
 /// # Errors
 /// A line is invalid: its number, from 1.
-pub fn parse_include(text: &str) -> Result<Vec<Target>, (usize, TargetError)> {
+pub fn parse_include(text: &str) -> Result<Vec<ExpansionTarget>, (usize, TargetError)> {
     let mut targets = Vec::new();
     for (at, line) in text.lines().enumerate() {
         if !line.trim_start().starts_with('#') {
@@ -67,7 +67,7 @@ pub fn parse_include(text: &str) -> Result<Vec<Target>, (usize, TargetError)> {
     Ok(targets)
 }
 
-fn add(text: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
+fn add(text: &str, targets: &mut Vec<ExpansionTarget>) -> Result<(), TargetError> {
     let mut rest = text;
     while !rest.is_empty() {
         let end = end_of_target(rest)?;
@@ -105,7 +105,7 @@ fn end_of_target(text: &str) -> Result<usize, TargetError> {
     }
 }
 
-fn target(item: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
+fn target(item: &str, targets: &mut Vec<ExpansionTarget>) -> Result<(), TargetError> {
     let plain = whole_quoted(item).unwrap_or_else(|| item.to_owned());
     if let Some(command) = plain.strip_prefix('|') {
         // sendmail's users also quote the command after the bar.
@@ -114,18 +114,18 @@ fn target(item: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
         if command.is_empty() {
             return Err(malformed(item));
         }
-        targets.push(Target::Program(command));
+        targets.push(ExpansionTarget::Program(command));
         return Ok(());
     }
     if let Some(path) = include(&plain) {
         if !path.starts_with('/') {
             return Err(malformed(item));
         }
-        targets.push(Target::Include(path.to_owned()));
+        targets.push(ExpansionTarget::Include(path.to_owned()));
         return Ok(());
     }
     if plain.starts_with('/') {
-        targets.push(Target::File(plain));
+        targets.push(ExpansionTarget::File(plain));
         return Ok(());
     }
     let address = without_comments(item)?;
@@ -140,7 +140,7 @@ fn target(item: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
 }
 
 /// Parses an address, a name or a domain.
-fn name(text: &str) -> Option<Target> {
+fn name(text: &str) -> Option<ExpansionTarget> {
     let (name, is_final) = match text.strip_prefix('\\') {
         Some(name) => (name, true),
         None => (text, false),
@@ -149,10 +149,10 @@ fn name(text: &str) -> Option<Target> {
         return None;
     }
     match name.strip_prefix('@') {
-        Some(domain) if !is_final && !domain.is_empty() => Some(Target::Domain(domain.to_owned())),
+        Some(domain) if !is_final && !domain.is_empty() => Some(ExpansionTarget::Domain(domain.to_owned())),
         Some(_) => None,
-        None if is_final => Some(Target::Final(name.to_owned())),
-        None => Some(Target::Address(name.to_owned())),
+        None if is_final => Some(ExpansionTarget::Final(name.to_owned())),
+        None => Some(ExpansionTarget::Address(name.to_owned())),
     }
 }
 
@@ -230,13 +230,13 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> String {
-        let word = |target: &Target| match target {
-            Target::Address(text) => format!("a {text}"),
-            Target::Final(text) => format!("= {text}"),
-            Target::Domain(text) => format!("d {text}"),
-            Target::Include(text) => format!("i {text}"),
-            Target::Program(text) => format!("p {text}"),
-            Target::File(text) => format!("f {text}"),
+        let word = |target: &ExpansionTarget| match target {
+            ExpansionTarget::Address(text) => format!("a {text}"),
+            ExpansionTarget::Final(text) => format!("= {text}"),
+            ExpansionTarget::Domain(text) => format!("d {text}"),
+            ExpansionTarget::Include(text) => format!("i {text}"),
+            ExpansionTarget::Program(text) => format!("p {text}"),
+            ExpansionTarget::File(text) => format!("f {text}"),
         };
         match parse(text) {
             Ok(targets) => targets.iter().map(word).collect::<Vec<_>>().join("; "),
@@ -297,7 +297,7 @@ mod tests {
 
         #[test]
         fn addresses_come_back_as_they_were(names in proptest::collection::vec("[a-z]{1,8}@[a-z]{1,8}\\.test", 0..9)) {
-            let expected: Vec<Target> = names.iter().cloned().map(Target::Address).collect();
+            let expected: Vec<ExpansionTarget> = names.iter().cloned().map(ExpansionTarget::Address).collect();
             prop_assert_eq!(parse(&names.join(", ")).unwrap(), expected);
         }
     }

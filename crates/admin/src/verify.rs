@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use stentor_addresses::Role;
+use stentor_addresses::AddressRole;
 use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
 use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
@@ -15,10 +15,10 @@ use stentor_core::intake::IntakeRefusal;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_policy::{Expansion, Verdict};
+use stentor_policy::{AddressClass, Expansion};
 use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, Decision, DecisionReason, NextHop, Outcome};
-use stentor_sessions::{Decider, Proof, Speaker, Stranger, canonical};
+use stentor_sessions::{ClientProof, Decider, Speaker, Stranger, canonical};
 
 /// The mailer of posts.
 const LIST: &str = "list";
@@ -31,7 +31,7 @@ const SPEAKER: Speaker<'_> = Speaker {
     name: ClientName::Is("localhost"),
     helo: "localhost",
     may_relay: true,
-    proof: Proof::None,
+    proof: ClientProof::None,
     session: None,
     stranger: Stranger::UNKNOWN,
 };
@@ -131,10 +131,11 @@ impl Verification<'_> {
         let settings = self.settings;
         let is_rewriting = !settings.rules.addresses.rewriting.is_empty();
         if let Some(sender) = sender {
-            let new = if is_rewriting { canonical(settings, &sender, Role::Sender, None, None).await? } else { None };
+            let new =
+                if is_rewriting { canonical(settings, &sender, AddressRole::Sender, None, None).await? } else { None };
             new.unwrap_or(sender).as_str().clone_into(&mut self.sender);
         }
-        let new = if is_rewriting { canonical(settings, to, Role::Recipient, None, None).await? } else { None };
+        let new = if is_rewriting { canonical(settings, to, AddressRole::Recipient, None, None).await? } else { None };
         let to = new.unwrap_or_else(|| to.clone());
         let Decision { outcome, marks, .. } = {
             let (from, recipient) = (settings.rules.key_of(&self.sender), settings.rules.key_of(to.as_str()));
@@ -144,16 +145,16 @@ impl Verification<'_> {
             tables.settle(|tables| settings.rules.decide(&facts, tables, None)).await
         };
         match (outcome, marks.redirect) {
-            (Outcome::Refuse(reply) | Outcome::Local(Verdict::Refuse(reply)), _) => return Err(reply),
+            (Outcome::Refuse(reply) | Outcome::Local(AddressClass::Refuse(reply)), _) => return Err(reply),
             (Outcome::Discard(_), _) => self.add(VerifyRow::new(to.as_str(), "discard", "", to.as_str())),
             (_, Some((to, _))) => self.redirected(&to).await?,
             (Outcome::Relay(hop), None) => self.hop(&to, &hop),
-            (Outcome::Local(Verdict::Relay), None) => self.hop(&to, &NextHop::Mx),
-            (Outcome::Local(Verdict::List(name)), None) => self.add(VerifyRow::new(to.as_str(), LIST, "", &name)),
-            (Outcome::Local(Verdict::Bounces(name)), None) => {
+            (Outcome::Local(AddressClass::Relay), None) => self.hop(&to, &NextHop::Mx),
+            (Outcome::Local(AddressClass::List(name)), None) => self.add(VerifyRow::new(to.as_str(), LIST, "", &name)),
+            (Outcome::Local(AddressClass::Bounces(name)), None) => {
                 self.add(VerifyRow::new(to.as_str(), LIST, "", &format!("reports about posts of {name}")));
             }
-            (Outcome::Local(Verdict::Alias(expansion)), None) => {
+            (Outcome::Local(AddressClass::Alias(expansion)), None) => {
                 self.expanded(&to, &expansion, marks.route.as_ref()).await?;
             }
         }

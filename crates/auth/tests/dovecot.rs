@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stentor_auth::{Authenticator, Channel, Counts, FileKind, Limits, Login, LoginRefusal, Settings, Step};
 use stentor_sasl::{Bindings, ClientCredentials, ClientExchange, Mechanism, MechanismChoice, Mechanisms, ScramKeys};
-use stentor_users::{Changes, Limit, change};
+use stentor_users::{Limit, UserChanges, change};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -273,7 +273,7 @@ async fn local_settings_override_dovecot() {
         stream.write_all(format!("OK\t{id}\tuser=Bob\t{fields}\n").as_bytes()).await.unwrap();
         tried.await.unwrap()
     };
-    let say = async |changes: &Changes| {
+    let say = async |changes: &UserChanges| {
         let path = folder.path().join("dovecot-users");
         change(FileKind::DovecotOverrides, &path, |document| {
             changes.apply(FileKind::DovecotOverrides, document, "BOB")
@@ -287,18 +287,18 @@ async fn local_settings_override_dovecot() {
     let (given, said) = ("a@x.example".parse().unwrap(), "a@y.example".parse().unwrap());
     assert!(login.owns(&given) && !login.owns(&said));
     let limits = [Some(Limit::None), None, Some(Limit::AtMost(9)), None];
-    say(&Changes { limits, send_as: Some(vec!["@y.example".parse().unwrap()]), locked: None }).await;
+    say(&UserChanges { limits, send_as: Some(vec!["@y.example".parse().unwrap()]), locked: None }).await;
     assert_eq!(login.limits(&all), Limits::new([None, Some(2), Some(9), None]));
     assert!(!login.owns(&given) && login.owns(&said));
     let ended = tokio::spawn({
         let login = login.clone();
         async move { login.ended().await }
     });
-    say(&Changes { locked: Some(true), ..Changes::default() }).await;
+    say(&UserChanges { locked: Some(true), ..UserChanges::default() }).await;
     ended.await.unwrap();
     assert!(!login.is_valid() && !login.owns(&said));
     assert_eq!(refused(log_in().await), LoginRefusal::Locked);
-    say(&Changes { locked: Some(false), ..Changes::default() }).await;
+    say(&UserChanges { locked: Some(false), ..UserChanges::default() }).await;
     let login = done(log_in().await);
     // Another source of users replaces it.
     auth.retire();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use stentor_addresses::{HASH_CHARS_MAX, HASH_CHARS_MIN, Srs};
 use stentor_mail::address::normalise_domain;
-use stentor_policy::Host;
+use stentor_policy::HostSpec;
 use stentor_rules::{Addresses, Dialect, Generic, Masquerade, NextHop, Rewriting, TableId};
 
 use super::diagnose::Spot;
@@ -129,7 +129,7 @@ fn programs(section: &Section<'_>) -> NextHop {
     let ours = NextHop::hosts(std::iter::once(PROGRAMS), 0).unwrap_or(NextHop::Mx);
     let Some(text) = section.text("programs") else { return ours };
     match NextHop::hosts(std::iter::once(text.value), 0) {
-        Ok(NextHop::Hosts(hosts)) if hosts.iter().all(|host| matches!(host.host, Host::Unix(_))) => {
+        Ok(NextHop::Hosts(hosts)) if hosts.iter().all(|host| matches!(host.host, HostSpec::Unix(_))) => {
             NextHop::Hosts(hosts)
         }
         _ => {

@@ -17,7 +17,7 @@ const MONTH_S: f64 = 31.0 * DAY_S;
 
 /// What happens to a recipient that cannot be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnFailure {
+pub enum UnverifiedAction {
     /// It gets a temporary error.
     Defer,
     /// It is accepted.
@@ -31,7 +31,7 @@ pub struct CallAheadConfig {
     /// Sender of the probe; empty: the null sender.
     pub sender: String,
     pub timeout_ms: u64,
-    pub on_failure: OnFailure,
+    pub on_failure: UnverifiedAction,
     /// How long each result is valid: the recipient exists; it does not; unknown.
     pub positive_ttl_ms: u64,
     pub negative_ttl_ms: u64,
@@ -73,8 +73,8 @@ pub(super) fn read(section: Section<'_>, relay: &[Spot<String>]) -> CallAheadCon
         timeout_ms: section.seconds("timeout_s", 30, 1.0..=TIMEOUT_S_MAX),
         on_failure: section.choice(
             "on_failure",
-            OnFailure::Defer,
-            &[("defer", OnFailure::Defer), ("accept", OnFailure::Accept)],
+            UnverifiedAction::Defer,
+            &[("defer", UnverifiedAction::Defer), ("accept", UnverifiedAction::Accept)],
         ),
         positive_ttl_ms: section.seconds("positive_ttl_s", 7 * 24 * HOUR_S, 1.0..=MONTH_S),
         positive_refresh_ms: section.seconds("positive_refresh_s", 24 * HOUR_S, 1.0..=MONTH_S),

@@ -18,7 +18,7 @@ use super::acme::AcmeConfig;
 use super::call_ahead::CallAheadConfig;
 use super::diagnose::{Diagnostic, FilePosition};
 use super::endpoints::WebhookConfig;
-use super::keys::Token;
+use super::keys::ApiToken;
 use super::listeners::ListenConfig;
 use super::protection::ProtectionConfig;
 use super::quarantine::QuarantineConfig;
@@ -352,7 +352,7 @@ pub struct HttpConfig {
     pub session_ms: u64,
     /// User names with argon2id hashes.
     pub users: Vec<(String, String)>,
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<ApiToken>,
 }
 
 /// Settings of `[telemetry]`.

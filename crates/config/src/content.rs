@@ -1,7 +1,7 @@
 //! Rule conditions on a message's content: header fields, texts, charsets, scripts, attachments, authentication
 //! results.
 
-use stentor_rules::{AuthTest, ContentConditions, ContentError, Pattern, Test, unlikely};
+use stentor_rules::{AuthTest, ContentConditionError, ContentConditions, Pattern, Test, unlikely};
 
 use super::raw::Section;
 
@@ -15,7 +15,7 @@ pub(super) const TABLE: &str = "table:";
 const BYTES_MAX: u64 = 1 << 40;
 
 /// Reads one pattern.
-type PatternReader = fn(&str) -> Result<Test, ContentError>;
+type PatternReader = fn(&str) -> Result<Test, ContentConditionError>;
 
 const KEYS: [(&str, PatternReader); 8] = [
     ("header", |text| Test::header(text, false)),
@@ -51,7 +51,11 @@ fn names_table(key: &str, pattern: &str) -> bool {
         .any(|text| text.strip_prefix(TABLE).is_some_and(|name| !name.is_empty() && !name.starts_with(' ')))
 }
 
-fn patterns<T>(section: &Section<'_>, key: &'static str, parse: impl Fn(&str) -> Result<T, ContentError>) -> Vec<T> {
+fn patterns<T>(
+    section: &Section<'_>,
+    key: &'static str,
+    parse: impl Fn(&str) -> Result<T, ContentConditionError>,
+) -> Vec<T> {
     let context = section.context;
     let texts = section.texts(key).unwrap_or_default();
     if let Some(text) = texts.get(PATTERNS_MAX) {

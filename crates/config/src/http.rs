@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::configuration::{HttpConfig, ReadAccess};
 use super::diagnose::Spot;
-use super::keys::{self, Token};
+use super::keys::{self, ApiToken};
 use super::raw::{DAY_S, Section, addresses};
 use super::settings::SECRET;
 
@@ -78,7 +78,7 @@ fn user(section: &Section<'_>, name: &str, hash: &Spot<&str>) -> Option<(String,
     }
 }
 
-fn tokens(section: &Section<'_>) -> Vec<Token> {
+fn tokens(section: &Section<'_>) -> Vec<ApiToken> {
     let token = |(name, text): (String, Spot<&str>)| {
         let (read_only, hash) = match text.value.strip_prefix("read-only ") {
             Some(hash) => (true, hash),
@@ -92,7 +92,7 @@ fn tokens(section: &Section<'_>) -> Vec<Token> {
             );
             section.context.error(text.span.clone(), message);
         }
-        Some(Token { name: name.into(), hash: hash?, read_only })
+        Some(ApiToken { name: name.into(), hash: hash?, read_only })
     };
     named(section, "tokens").into_iter().filter_map(token).collect()
 }

@@ -9,7 +9,7 @@ pub use stentor_users::password::{check_hash, verify};
 
 /// A program's key for the HTTP API.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Token {
+pub struct ApiToken {
     pub name: Arc<str>,
     /// SHA-256 of the token's text.
     pub hash: [u8; 32],

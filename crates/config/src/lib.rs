@@ -63,7 +63,7 @@ use stentor_users::{FileKind, LIMIT_KEYS, Limits};
 use toml::de::DeTable;
 
 pub use acme::{AcmeChallenge, AcmeConfig};
-pub use call_ahead::{CallAheadConfig, OnFailure};
+pub use call_ahead::{CallAheadConfig, UnverifiedAction};
 pub use configuration::{
     Config, DelayWarning, EightBit, HttpConfig, InetProtocols, ReadAccess, ReportConfig, ReportTo, SubmissionConfig,
 };
@@ -78,7 +78,7 @@ pub use reload::check_again;
 pub use rule_sources::{InlineEntry, NamedTable, PolicyService, TableConfig, TableSource};
 pub use same_name::SameNameHosts;
 pub use security::{AuthConfig, AuthSource, OwnSenders};
-pub use sending::{FlowConfig, SendingConfig, Source};
+pub use sending::{FlowConfig, SendingConfig, SourceSettings};
 pub use settings::ConfigKey;
 use settings::Settings;
 pub use tls::{CaFile, CertificateConfig, TlsConfig, TrustedClient, UnverifiedClients};

@@ -1,7 +1,7 @@
 //! `[policy_services]`: programs that speak Postfix's policy protocol, named in rules by `policy_service`.
 
 use stentor_milter::protocol::Place;
-use stentor_rules::{Action, Dialect, Service, Stage, TableId};
+use stentor_rules::{Dialect, PolicyServiceCheck, RuleAction, ServiceStage, TableId};
 
 use super::diagnose::{Spot, likely};
 use super::raw::{Context, Entry, Section};
@@ -30,21 +30,25 @@ fn service<'a>(sections: &Section<'a>, entry: &Entry<'a>, smtp_port: u16) -> Opt
     });
     let timeout_ms = section.seconds("timeout_s", 20, 0.1..=TIMEOUT_S_MAX);
     let default_action =
-        section.text("default_action").and_then(|text| match Action::parse_postfix(text.value, smtp_port) {
+        section.text("default_action").and_then(|text| match RuleAction::parse_postfix(text.value, smtp_port) {
             Ok(_) => Some(text.value.to_owned()),
             Err(error) => {
                 section.context.error(text.span, error.to_string());
                 None
             }
         });
-    let stage = section.choice("at", Stage::Rcpt, &[("rcpt", Stage::Rcpt), ("end_of_data", Stage::EndOfData)]);
+    let stage = section.choice(
+        "at",
+        ServiceStage::Rcpt,
+        &[("rcpt", ServiceStage::Rcpt), ("end_of_data", ServiceStage::EndOfData)],
+    );
     let at = section.context.place(&section.span);
     section.finish();
     let source = TableSource::Service(PolicyService { place: place?, timeout_ms, default_action, stage });
     Some(TableConfig { name: entry.key.clone(), dialect: Dialect::Access, source, place: at })
 }
 
-pub(super) fn find(context: &Context<'_>, tables: &[TableConfig], name: &Spot<&str>) -> Option<Service> {
+pub(super) fn find(context: &Context<'_>, tables: &[TableConfig], name: &Spot<&str>) -> Option<PolicyServiceCheck> {
     let services = || {
         tables.iter().enumerate().filter_map(|(at, table)| match &table.source {
             TableSource::Service(service) => Some((at, table, service.stage)),
@@ -59,5 +63,5 @@ pub(super) fn find(context: &Context<'_>, tables: &[TableConfig], name: &Spot<&s
         context.error(name.span.clone(), message);
     }
     let (at, _, stage) = found?;
-    u16::try_from(at).ok().map(|at| Service { table: TableId(at), stage })
+    u16::try_from(at).ok().map(|at| PolicyServiceCheck { table: TableId(at), stage })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stentor_mail::SUBMISSIONS_PORT;
 use stentor_oauth::{Credential, SecretSource, SmartHost};
-use stentor_policy::{Host, RouteHost};
+use stentor_policy::{HostSpec, RouteHost};
 use stentor_sasl::{Mechanism, Mechanisms};
 use stentor_tls_policy::{Fingerprint, HostPattern, PeerName, Policies, Requirement, RuleError, RuleInput, Strength};
 
@@ -163,8 +163,8 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
             context.error(entry.key_span.clone(), message);
             None
         }
-        Ok(RouteHost { host: Host::Name(name) | Host::Mx(name), port, .. }) => Some((name.into_string(), port)),
-        Ok(RouteHost { host: Host::Addr(ip), port, .. }) => Some((ip.to_string(), port)),
+        Ok(RouteHost { host: HostSpec::Name(name) | HostSpec::Mx(name), port, .. }) => Some((name.into_string(), port)),
+        Ok(RouteHost { host: HostSpec::Addr(ip), port, .. }) => Some((ip.to_string(), port)),
         Ok(_) => {
             context.error(entry.key_span.clone(), "a Unix socket cannot have a login");
             None

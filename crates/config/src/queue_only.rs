@@ -7,7 +7,7 @@ use stentor_mail::address::{Address, normalise_domain};
 use stentor_sched::{Class, Client, Scope};
 
 use super::raw::{Entry, Section};
-use super::sending::Source;
+use super::sending::SourceSettings;
 use super::windows::{self, InForce, Window};
 
 /// Maximum sections; each message's domain and sender are compared with all of them.
@@ -37,7 +37,11 @@ impl QueueOnlyConfig {
     }
 }
 
-pub(super) fn read(top: &Section<'_>, sources: &[Source], is_list: impl Fn(&str) -> bool) -> Vec<QueueOnlyConfig> {
+pub(super) fn read(
+    top: &Section<'_>,
+    sources: &[SourceSettings],
+    is_list: impl Fn(&str) -> bool,
+) -> Vec<QueueOnlyConfig> {
     let section = top.section("queue_only");
     let entries = section.entries();
     if entries.len() > SECTIONS_MAX {
@@ -49,7 +53,7 @@ pub(super) fn read(top: &Section<'_>, sources: &[Source], is_list: impl Fn(&str)
 fn one(
     sections: &Section<'_>,
     entry: &Entry<'_>,
-    sources: &[Source],
+    sources: &[SourceSettings],
     is_list: &impl Fn(&str) -> bool,
 ) -> Option<QueueOnlyConfig> {
     let section = sections.of_entry(entry)?;
@@ -87,7 +91,7 @@ fn one(
     Some(QueueOnlyConfig { name: entry.key.clone(), scope: scope?, windows, zone, reason })
 }
 
-fn scope(section: &Section<'_>, sources: &[Source], is_list: &impl Fn(&str) -> bool) -> Option<Scope> {
+fn scope(section: &Section<'_>, sources: &[SourceSettings], is_list: &impl Fn(&str) -> bool) -> Option<Scope> {
     let context = section.context;
     let mut given: Vec<(Range<usize>, Option<Scope>)> = Vec::new();
     if section.flag("all", false) {

@@ -13,7 +13,7 @@ use super::{Diagnostic, check_alone, check_beside};
 
 /// When a changed key takes effect.
 #[derive(Clone, Copy)]
-pub enum Effect {
+pub enum ReloadEffect {
     AtOnce,
     /// Applies to sessions and connections that start afterwards; open ones keep their values.
     NewConnections,
@@ -22,25 +22,25 @@ pub enum Effect {
 }
 
 /// Keys, and the effect of changing them.
-pub struct Rule {
+pub struct ReloadRule {
     /// Section; empty: the top level of the file.
     pub section: &'static str,
     /// Keys; empty: all keys of the section that no other rule names.
     pub keys: &'static [&'static str],
-    pub effect: Effect,
+    pub effect: ReloadEffect,
 }
 
-const fn rule(section: &'static str, keys: &'static [&'static str], effect: Effect) -> Rule {
-    Rule { section, keys, effect }
+const fn rule(section: &'static str, keys: &'static [&'static str], effect: ReloadEffect) -> ReloadRule {
+    ReloadRule { section, keys, effect }
 }
 
 macro_rules! restart {
-    ($($field:tt)+) => { Effect::Restart(|new, old| keep(&mut new.$($field)+, &old.$($field)+)) };
+    ($($field:tt)+) => { ReloadEffect::Restart(|new, old| keep(&mut new.$($field)+, &old.$($field)+)) };
 }
 
 /// All rules, in the order of the reference. A static, because rules are identified by their address.
-pub static RULES: &[Rule] = {
-    use Effect::{AtOnce, NewConnections};
+pub static RULES: &[ReloadRule] = {
+    use ReloadEffect::{AtOnce, NewConnections};
     &[
         rule("", &["hostname"], restart!(hostname)),
         rule("", &["data_dir"], restart!(data_dir)),
@@ -49,7 +49,7 @@ pub static RULES: &[Rule] = {
         rule("", &["message_size_bytes_max"], restart!(message_size_bytes_max)),
         rule("", &["received_max", "authserv_id"], NewConnections),
         rule("listen", &[], NewConnections),
-        rule("listen", &["smtp", "smtps", "submission", "address"], Effect::Restart(keep_listeners)),
+        rule("listen", &["smtp", "smtps", "submission", "address"], ReloadEffect::Restart(keep_listeners)),
         rule("listen", &["body_bytes_max"], restart!(listen.body_bytes_max)),
         rule("listen", &["streamed_bytes_max"], restart!(listen.streamed_bytes_max)),
         rule("auth", &[], NewConnections),
@@ -104,18 +104,18 @@ pub static RULES: &[Rule] = {
             NewConnections,
         ),
         rule("retry", &[], AtOnce),
-        rule("journal", &[], Effect::Restart(keep_journal)),
+        rule("journal", &[], ReloadEffect::Restart(keep_journal)),
         rule("journal", &["completion_sync_ms_max"], AtOnce),
         rule("log", &[], restart!(log)),
         rule("history", &[], restart!(history)),
         rule("submission", &[], AtOnce),
-        rule("submission", &["folder", "group"], Effect::Restart(keep_submission)),
+        rule("submission", &["folder", "group"], ReloadEffect::Restart(keep_submission)),
         rule("tls", &[], NewConnections),
         rule("acme", &[], AtOnce),
         rule("acme", &["http_listen"], restart!(acme.http_listen)),
         rule("acme", &["tls_listen"], restart!(acme.tls_listen)),
         rule("http", &[], AtOnce),
-        rule("http", &["listen", "tls", "connections_max"], Effect::Restart(keep_http)),
+        rule("http", &["listen", "tls", "connections_max"], ReloadEffect::Restart(keep_http)),
         rule("webhooks", &[], restart!(webhooks)),
         rule("telemetry", &[], restart!(telemetry)),
         rule("control", &[], restart!(control)),
@@ -124,16 +124,16 @@ pub static RULES: &[Rule] = {
 
 /// Whether a change of this key needs a restart.
 pub(super) fn takes_restart(section: &str, key: &str) -> bool {
-    rule_of(section, key).is_some_and(|rule| matches!(rule.effect, Effect::Restart(_)))
+    rule_of(section, key).is_some_and(|rule| matches!(rule.effect, ReloadEffect::Restart(_)))
 }
 
 /// The rule for a key: the one that names it, else the one for the section's other keys.
-fn rule_of(section: &str, key: &str) -> Option<&'static Rule> {
+fn rule_of(section: &str, key: &str) -> Option<&'static ReloadRule> {
     let of_section = || RULES.iter().filter(|rule| rule.section == section.split('.').next().unwrap_or_default());
     of_section().find(|rule| rule.keys.contains(&key)).or_else(|| of_section().find(|rule| rule.keys.is_empty()))
 }
 
-impl Rule {
+impl ReloadRule {
     /// Name of the rule in the log and in the reference.
     pub fn name(&self) -> String {
         let section = if self.section.is_empty() { String::new() } else { format!("[{}]", self.section) };
@@ -162,7 +162,7 @@ pub fn check_again(path: &Path, in_force: &Config) -> Result<(Config, Vec<String
 
 /// Settings in force while these rules wait for a restart: their keys have the old values, all others those of the
 /// file.
-fn in_force_now(of_file: &Settings, before: &Settings, waiting: &[&Rule]) -> Settings {
+fn in_force_now(of_file: &Settings, before: &Settings, waiting: &[&ReloadRule]) -> Settings {
     let waits = |setting: &&Setting| {
         rule_of(&setting.section, &setting.key).is_some_and(|of| waiting.iter().any(|rule| std::ptr::eq(*rule, of)))
     };
@@ -173,7 +173,7 @@ fn in_force_now(of_file: &Settings, before: &Settings, waiting: &[&Rule]) -> Set
 }
 
 /// Keys of a rule whose value in the file differs from the one in force: `[dns] attempts`.
-fn changed(rule: &Rule, of_file: &Config, in_force: &Config) -> Vec<String> {
+fn changed(rule: &ReloadRule, of_file: &Config, in_force: &Config) -> Vec<String> {
     let is_ruled =
         |setting: &&Setting| rule_of(&setting.section, &setting.key).is_some_and(|of| std::ptr::eq(of, rule));
     let written = |settings: &Settings, like: &Setting| {
@@ -201,10 +201,10 @@ fn changed(rule: &Rule, of_file: &Config, in_force: &Config) -> Vec<String> {
     names
 }
 
-fn keep_all(config: &mut Config, in_force: &Config) -> Vec<&'static Rule> {
+fn keep_all(config: &mut Config, in_force: &Config) -> Vec<&'static ReloadRule> {
     let changed = RULES.iter().filter(|rule| match rule.effect {
-        Effect::Restart(keep) => keep(config, in_force),
-        Effect::AtOnce | Effect::NewConnections => false,
+        ReloadEffect::Restart(keep) => keep(config, in_force),
+        ReloadEffect::AtOnce | ReloadEffect::NewConnections => false,
     });
     changed.collect()
 }
@@ -259,16 +259,16 @@ mod tests {
     use super::*;
 
     /// The rule's row in the table of docs/operate/configuration.md.
-    fn row(rule: &Rule) -> String {
+    fn row(rule: &ReloadRule) -> String {
         let keys = rule.keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
         let section = if rule.section.is_empty() { String::new() } else { format!("[{}]", rule.section) };
         let has_others = RULES.iter().any(|other| other.section == rule.section && !other.keys.is_empty());
         let others = if rule.keys.is_empty() && has_others { "all others" } else { "" };
         let name = format!("{section} {keys}{others}").trim().to_owned();
         let effect = match rule.effect {
-            Effect::AtOnce => "at once",
-            Effect::NewConnections => "new connections",
-            Effect::Restart(_) => "restart",
+            ReloadEffect::AtOnce => "at once",
+            ReloadEffect::NewConnections => "new connections",
+            ReloadEffect::Restart(_) => "restart",
         };
         format!("| {name} | {effect} |")
     }
@@ -313,7 +313,7 @@ mod tests {
              [acme]\nhttp_listen = \"127.0.0.1:6\"\ntls_listen = \"127.0.0.1:5\"\n[control]\nsocket = \"other.sock\"\n[submission]\nfolder = \"spool\"\nstrict = true\n";
         fs::write(&path, after).unwrap();
         let (config, kept) = check_again(&path, &in_force).unwrap();
-        let rules = RULES.iter().filter(|rule| matches!(rule.effect, Effect::Restart(_)));
+        let rules = RULES.iter().filter(|rule| matches!(rule.effect, ReloadEffect::Restart(_)));
         for rule in rules {
             let is_named = |key: &&String| match key.strip_prefix('[').and_then(|key| key.split_once("] ")) {
                 Some((section, key)) => std::ptr::eq(rule_of(section, key).unwrap(), rule),

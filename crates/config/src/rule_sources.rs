@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use stentor_milter::protocol::Place;
-use stentor_rules::{Dialect, Stage};
+use stentor_rules::{Dialect, ServiceStage};
 use stentor_tables::{Reference, ReferenceError};
 
 use super::diagnose::FilePosition;
@@ -70,5 +70,5 @@ pub struct PolicyService {
     pub timeout_ms: u64,
     /// Action if the service does not answer, in Postfix's words; `None`: the recipient is deferred.
     pub default_action: Option<String>,
-    pub stage: Stage,
+    pub stage: ServiceStage,
 }

@@ -9,9 +9,9 @@ use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Book, ClientMatch, ClientPattern, Conditions, Dialect, Field, HopSource,
-    Matcher, NamePattern, NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, RuleEffect, Rulebook,
-    TableId, TableName, UNKNOWN, Unroutable, Verdict, name_of, unlikely,
+    AddressPattern, Addresses, Book, ClientMatch, ClientPattern, Conditions, Dialect, Field, FinalAction, HopSource,
+    Matcher, NamePattern, NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, RuleAction, RuleEffect,
+    Rulebook, TableId, TableName, UNKNOWN, Unroutable, name_of, unlikely,
 };
 
 use super::content::{self, PATTERNS_MAX, TABLE};
@@ -452,11 +452,11 @@ impl Reader<'_, '_> {
             Some(RuleEffect::Table) => {
                 "a rule on content needs `do`: its table's value cannot be an action at the end of the data"
             }
-            Some(RuleEffect::Actions(actions)) if actions.contains(&Action::End(Verdict::Relay)) => {
+            Some(RuleEffect::Actions(actions)) if actions.contains(&RuleAction::End(FinalAction::Relay)) => {
                 "a rule on content cannot use `relay`: relaying is decided at RCPT"
             }
             Some(RuleEffect::Actions(actions))
-                if actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))) =>
+                if actions.iter().any(|action| matches!(action, RuleAction::Route(NextHop::Refuse(_)))) =>
             {
                 "a rule on content must refuse with `reject` or `defer`, not with `route error:`"
             }
@@ -484,11 +484,11 @@ impl Reader<'_, '_> {
         }
         let mut actions = Vec::with_capacity(texts.len());
         for text in texts {
-            match Action::parse(text.value, self.smtp_port) {
+            match RuleAction::parse(text.value, self.smtp_port) {
                 Ok(action) => {
                     match &action {
-                        Action::Route(hop) | Action::Copy(hop) => self.known_hop(hop, &text.span),
-                        Action::Bcc(to) => {
+                        RuleAction::Route(hop) | RuleAction::Copy(hop) => self.known_hop(hop, &text.span),
+                        RuleAction::Bcc(to) => {
                             self.copied.borrow_mut().push(Spot { value: to.clone(), span: text.span.clone() });
                         }
                         _ => {}
@@ -558,12 +558,12 @@ impl Reader<'_, '_> {
 
 /// The first field that actions prepend although a message may have it only once (RFC 5322 section 3.6) and no action
 /// removes it.
-fn doubled(actions: &[Action]) -> Option<&'static str> {
+fn doubled(actions: &[RuleAction]) -> Option<&'static str> {
     const ONCE: [&str; 9] = ["Subject", "From", "To", "Cc", "Date", "Message-ID", "Reply-To", "Sender", "Content-Type"];
     let is_removed =
-        |name: &str| actions.iter().any(|action| matches!(action, Action::EditHeader(edit) if edit.removes(name)));
+        |name: &str| actions.iter().any(|action| matches!(action, RuleAction::EditHeader(edit) if edit.removes(name)));
     let prepended = actions.iter().filter_map(|action| match action {
-        Action::Prepend(field) => field.split(':').next(),
+        RuleAction::Prepend(field) => field.split(':').next(),
         _ => None,
     });
     prepended

@@ -15,7 +15,7 @@ const WARM_UP_DAYS_MAX: usize = 365;
 
 /// Settings of `[sources.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceSettings {
     pub name: String,
     pub v4: Option<Ipv4Addr>,
     pub v6: Option<Ipv6Addr>,
@@ -48,7 +48,7 @@ pub struct FlowConfig {
 /// Settings of `[sources]`, `[sites]` and `[senders]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SendingConfig {
-    pub sources: Vec<Source>,
+    pub sources: Vec<SourceSettings>,
     pub sites: SiteRules,
     /// Settings by sender domain.
     pub senders: Vec<(String, FlowConfig)>,
@@ -56,7 +56,7 @@ pub struct SendingConfig {
 
 pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool) -> SendingConfig {
     let section = top.section("sources");
-    let mut sources: Vec<Source> = Vec::new();
+    let mut sources: Vec<SourceSettings> = Vec::new();
     for entry in section.entries() {
         if let Some(source) = source(&section, &entry, hostname, &sources) {
             sources.push(source);
@@ -84,7 +84,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool) -> Sending
 }
 
 /// Reads the keys that lists and senders share.
-pub(super) fn flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
+pub(super) fn flow(section: &Section<'_>, sources: &[SourceSettings]) -> FlowConfig {
     let mut flow = FlowConfig { share: section.number("share", 1, 1..=100) as u8, ..FlowConfig::default() };
     for text in section.texts("sources").unwrap_or_default() {
         match sources.iter().position(|source| source.name == text.value) {
@@ -99,7 +99,7 @@ pub(super) fn flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
 }
 
 /// Reads the keys of a list's posts.
-pub(super) fn list_flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig {
+pub(super) fn list_flow(section: &Section<'_>, sources: &[SourceSettings]) -> FlowConfig {
     let count = |key| section.maybe_number(key, 1..=10_000).map(|number| number as u32);
     FlowConfig {
         coalesce_over: count("coalesce_over"),
@@ -110,7 +110,12 @@ pub(super) fn list_flow(section: &Section<'_>, sources: &[Source]) -> FlowConfig
     }
 }
 
-fn source(sections: &Section<'_>, entry: &Entry<'_>, hostname: &str, others: &[Source]) -> Option<Source> {
+fn source(
+    sections: &Section<'_>,
+    entry: &Entry<'_>,
+    hostname: &str,
+    others: &[SourceSettings],
+) -> Option<SourceSettings> {
     let section = sections.of_entry(entry)?;
     let context = section.context;
     let (mut v4, mut v6) = (None, None);
@@ -159,7 +164,7 @@ fn source(sections: &Section<'_>, entry: &Entry<'_>, hostname: &str, others: &[S
     }
     section.finish();
     let warm_up_since_ms = since.unwrap_or_default();
-    Some(Source { name: entry.key.clone(), v4, v6, ehlo_name, warm_up_per_day, warm_up_since_ms })
+    Some(SourceSettings { name: entry.key.clone(), v4, v6, ehlo_name, warm_up_per_day, warm_up_since_ms })
 }
 
 fn site(sections: &Section<'_>, entry: &Entry<'_>) -> Option<(String, SiteRule)> {

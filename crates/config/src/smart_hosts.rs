@@ -1,7 +1,7 @@
 //! Finds entries of `[smart_hosts]` that no route uses, which are probably mistakes.
 
-use stentor_policy::{Host, RouteHost};
-use stentor_rules::{Action, NextHop, RuleEffect};
+use stentor_policy::{HostSpec, RouteHost};
+use stentor_rules::{NextHop, RuleAction, RuleEffect};
 use stentor_tables::Table;
 
 use super::configuration::Config;
@@ -37,10 +37,10 @@ impl Config {
         for (at, smart) in self.protection.smart_hosts.iter().enumerate() {
             let is_of_mx = |domain: &str| smart.host == domain || smart.host.ends_with(&format!(".{domain}"));
             let is_name = |one: &RouteHost| match &one.host {
-                Host::Name(name) => **name == *smart.host,
-                Host::Addr(ip) => ip.to_string() == smart.host,
-                Host::Mx(domain) => is_of_mx(domain),
-                Host::Unix(_) => false,
+                HostSpec::Name(name) => **name == *smart.host,
+                HostSpec::Addr(ip) => ip.to_string() == smart.host,
+                HostSpec::Mx(domain) => is_of_mx(domain),
+                HostSpec::Unix(_) => false,
             };
             let mut ports = named.iter().filter(|one| is_name(one)).map(|one| one.port).peekable();
             let other = ports.peek().copied();
@@ -75,7 +75,7 @@ pub(crate) fn named_hops(config: &Config) -> impl Iterator<Item = &NextHop> {
         RuleEffect::Table => &[],
     });
     routes.chain(actions.filter_map(|action| match action {
-        Action::Route(hop) | Action::Copy(hop) => Some(hop),
+        RuleAction::Route(hop) | RuleAction::Copy(hop) => Some(hop),
         _ => None,
     }))
 }

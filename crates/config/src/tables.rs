@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stentor_lists::{List, ListSettings, Post};
+use stentor_lists::{List, ListSettings, PostingPolicy};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
 
@@ -17,7 +17,7 @@ use super::content::TABLE;
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
 use super::rules::{self, RuleTables, table_of_domains};
-use super::sending::{self, Source};
+use super::sending::{self, SourceSettings};
 use super::settings::{self, Origin};
 
 /// Maximum length of a list name, in characters of [`is_list_name`].
@@ -45,7 +45,7 @@ pub(super) struct ListSpot {
     pub id_span: Range<usize>,
 }
 
-pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &[Source]) -> Tables {
+pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &[SourceSettings]) -> Tables {
     let (domains, postmaster_span, relay, virtual_tables) = domains(top.section("domains"));
     let lists_section = top.section("lists");
     let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, sources)).collect();
@@ -120,7 +120,7 @@ fn report(section: &Section<'_>) -> ReportConfig {
     }
 }
 
-fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Option<ListSpot> {
+fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[SourceSettings]) -> Option<ListSpot> {
     let section = lists.of_entry(entry)?;
     let context = section.context;
     let name = entry.key.as_str();
@@ -252,11 +252,11 @@ fn unreadable(context: &Context<'_>, path: &Path) -> Option<FileProblem> {
     Some(FileProblem { why: error.to_string(), next })
 }
 
-fn post(section: &Section<'_>) -> Option<Post> {
-    let Some(texts) = section.texts("post") else { return Some(Post::Anyone) };
+fn post(section: &Section<'_>) -> Option<PostingPolicy> {
+    let Some(texts) = section.texts("post") else { return Some(PostingPolicy::Anyone) };
     match texts.as_slice() {
-        [one] if one.value == "anyone" => return Some(Post::Anyone),
-        [one] if one.value == "members" => return Some(Post::Members),
+        [one] if one.value == "anyone" => return Some(PostingPolicy::Anyone),
+        [one] if one.value == "members" => return Some(PostingPolicy::Members),
         [one] if !one.value.contains('@') => {
             let message = format!(
                 "`post`{} is {:?}; it must be \"anyone\", \"members\" or an array of addresses",
@@ -269,7 +269,7 @@ fn post(section: &Section<'_>) -> Option<Post> {
         _ => {}
     }
     let named: Vec<Option<Address>> = texts.iter().map(|text| address(section.context, text)).collect();
-    named.into_iter().collect::<Option<Vec<Address>>>().map(Post::Named)
+    named.into_iter().collect::<Option<Vec<Address>>>().map(PostingPolicy::Named)
 }
 
 fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput>> {

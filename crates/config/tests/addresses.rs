@@ -6,10 +6,10 @@ mod golden;
 use std::net::IpAddr;
 
 use golden::{InMemory, golden};
-use stentor_addresses::{Role, untagged};
+use stentor_addresses::{AddressRole, untagged};
 use stentor_config::Config;
 use stentor_mail::address::Address;
-use stentor_policy::{Expansion, Verdict};
+use stentor_policy::{AddressClass, Expansion};
 use stentor_rules::{AddressQuery, ClientName, Facts, Outcome, Part};
 
 /// Day on which the rewritten senders of the cases were made.
@@ -60,15 +60,15 @@ fn decide(config: &Config, case: &str) -> String {
     let decision = config.rules.decide(&facts, &tables, Some(&mut steps)).unwrap();
     assert_eq!(config.rules.decide(&facts, &tables, None).unwrap(), decision, "explained otherwise: {case}");
     assert!(!steps.is_empty(), "{case}");
-    if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome {
+    if let Outcome::Local(AddressClass::Alias(to)) = &decision.outcome {
         // Recipients that the server itself names are found by the same lookups.
         let people =
             config.rules.people(AddressQuery { address: &address, today: TODAY, is_report }, &tables).unwrap().unwrap();
         assert_eq!(people, **to, "{case}");
     }
     match decision.outcome {
-        Outcome::Local(Verdict::List(name)) => format!("list {name}"),
-        Outcome::Local(Verdict::Alias(to)) => shown(&to),
+        Outcome::Local(AddressClass::List(name)) => format!("list {name}"),
+        Outcome::Local(AddressClass::Alias(to)) => shown(&to),
         Outcome::Local(_) => "bounces".to_owned(),
         Outcome::Relay(_) => "relay".to_owned(),
         Outcome::Discard(_) => "discard".to_owned(),
@@ -84,10 +84,10 @@ fn decide(config: &Config, case: &str) -> String {
 fn rewritten(config: &Config, case: &str) -> String {
     let (part, address) = case.split_once(' ').unwrap();
     let (role, part) = match part {
-        "sender" => (Role::Sender, Part::Envelope),
-        "recipient" => (Role::Recipient, Part::Envelope),
-        "from" => (Role::Sender, Part::Header),
-        _ => (Role::Recipient, Part::Header),
+        "sender" => (AddressRole::Sender, Part::Envelope),
+        "recipient" => (AddressRole::Recipient, Part::Envelope),
+        "from" => (AddressRole::Sender, Part::Header),
+        _ => (AddressRole::Recipient, Part::Header),
     };
     let (address, tables): (Address, _) = (address.parse().unwrap(), InMemory(config));
     let mut steps = Vec::new();
@@ -116,7 +116,7 @@ fn every_golden_case_is_what_it_says() {
 /// Runs a case `ROLE ADDRESS`.
 fn sent(config: &Config, case: &str) -> String {
     let (role, address) = case.split_once(' ').unwrap();
-    let role = if role == "sender" { Role::Sender } else { Role::Recipient };
+    let role = if role == "sender" { AddressRole::Sender } else { AddressRole::Recipient };
     let (address, tables): (Address, _) = (address.parse().unwrap(), InMemory(config));
     let mut steps = Vec::new();
     let found = config.rules.generic(&address, role, &tables, Some(&mut steps)).unwrap();

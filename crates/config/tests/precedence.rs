@@ -9,13 +9,13 @@ use golden::{InMemory, golden};
 use stentor_config::Config;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_policy::Verdict;
+use stentor_policy::AddressClass;
 use stentor_rules::{Decision, DecisionReason, Facts, HopSource, Marks, Outcome};
 
 fn outcome(decision: &Decision) -> String {
     match &decision.outcome {
-        Outcome::Local(Verdict::List(name)) => format!("list {name}"),
-        Outcome::Local(Verdict::Alias(_)) => "alias".to_owned(),
+        Outcome::Local(AddressClass::List(name)) => format!("list {name}"),
+        Outcome::Local(AddressClass::Alias(_)) => "alias".to_owned(),
         Outcome::Local(_) => "bounces".to_owned(),
         Outcome::Relay(hop) => format!("relay via {hop}"),
         Outcome::Discard(_) => "discard".to_owned(),

@@ -8,8 +8,8 @@ use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_reputation::{Answered, ClientBehaviour, DnsAnswer, Greylisted, Question};
 use stentor_rules::{
-    Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, MessageFacts, NotIncluded, Outcome, Scan,
-    ServiceAnswers, Subject, TableId, Tables,
+    ClientName, Decision, Facts, Field, Included, Key, LookupResult as TableAnswer, MessageFacts, NotIncluded, Outcome,
+    Scan, ServiceAnswers, Subject, TableId, Tables,
 };
 
 const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\

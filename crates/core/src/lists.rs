@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
-use stentor_lists::subscribers::{self, Occurrence, Report};
+use stentor_lists::subscribers::{self, Occurrence, SubscribersSummary};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
@@ -377,7 +377,7 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) -> Resu
     Ok(ticket.blocking_recv().unwrap_or(Err(IntakeRefusal::Stopping))?)
 }
 
-fn log_report(name: &str, path: &Path, report: &Report, found: &Subscribers) {
+fn log_report(name: &str, path: &Path, report: &SubscribersSummary, found: &Subscribers) {
     for bad in &report.bad_lines {
         tracing::warn!(list = %name, "{}: {bad}", path.display());
     }

@@ -13,7 +13,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_policy::{Expansion, Program, Verdict};
+use stentor_policy::{AddressClass, Expansion, LocalTarget};
 use stentor_queue::ids::Ms;
 use stentor_rules::{AddressQuery, NextHop};
 use stentor_ruletables::remote::TABLE_CONNECTIONS_MAX;
@@ -121,7 +121,7 @@ impl Settings {
     async fn read_by(&self, query: AddressQuery<'_>, now: Ms) -> Result<Readers, Reply> {
         let address = query.address;
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
-            Verdict::Bounces(list) => {
+            AddressClass::Bounces(list) => {
                 let owners = self.owners(&list, now).await.map_err(IntakeRefusal::reply)?;
                 let people = owners.into_iter().map(|to| Reader { to, owner: None });
                 Ok(Readers { people: people.collect(), ..Readers::default() })
@@ -136,7 +136,7 @@ impl Settings {
         let Some(owner) = owner else { return Ok(Vec::new()) };
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
             // That would lead back here.
-            Verdict::Bounces(_) => Ok(Vec::new()),
+            AddressClass::Bounces(_) => Ok(Vec::new()),
             verdict => {
                 let query = AddressQuery { address: &owner, today: today(now), is_report: true };
                 let found = self.readers(query, verdict).await;
@@ -150,19 +150,19 @@ impl Settings {
         self.rules.addresses.programs.clone()
     }
 
-    async fn readers(&self, query: AddressQuery<'_>, verdict: Verdict) -> Result<Readers, Reply> {
+    async fn readers(&self, query: AddressQuery<'_>, verdict: AddressClass) -> Result<Readers, Reply> {
         let address = query.address;
         if self.rules.addresses.is_empty() {
             let (people, lists) = match verdict {
-                Verdict::Alias(expansion) => {
+                AddressClass::Alias(expansion) => {
                     (expansion.addresses.iter().cloned().map(Reader::plain).collect(), expansion.lists.clone())
                 }
-                Verdict::List(list) => (Vec::new(), vec![list]),
-                Verdict::Bounces(_) => Default::default(),
-                Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => {
+                AddressClass::List(list) => (Vec::new(), vec![list]),
+                AddressClass::Bounces(_) => Default::default(),
+                AddressClass::Relay | AddressClass::Refuse(_) if self.policy.is_local_domain(address.domain()) => {
                     Default::default()
                 }
-                Verdict::Relay | Verdict::Refuse(_) => (vec![Reader::plain(address.clone())], Vec::new()),
+                AddressClass::Relay | AddressClass::Refuse(_) => (vec![Reader::plain(address.clone())], Vec::new()),
             };
             return Ok(Readers { people, lists, has_null: false });
         }
@@ -172,7 +172,7 @@ impl Settings {
         let owned = owned.into_iter().flat_map(|(owner, all)| {
             all.into_iter().map(move |to| Reader { owner: Some(owner.clone()), ..Reader::plain(to) })
         });
-        let program = |Program { address, owner, .. }| {
+        let program = |LocalTarget { address, owner, .. }| {
             let to = EnvelopeRcpt {
                 route: Route { hop: self.program(), ..Route::default() },
                 ..EnvelopeRcpt::plain(address)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stentor_journal::{Disk, Journal, JournalError, Log, Options, Record, Report, Slice};
+use stentor_journal::{Disk, Journal, JournalError, Log, Options, Record, RecoveryReport, Slice};
 use stentor_queue::event::EventError;
 use stentor_queue::ids::{ContentId, MessageNo};
 use stentor_queue::slices::SliceRef;
@@ -20,7 +20,7 @@ pub enum ReplayError {
 }
 
 /// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.
-pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, Report), ReplayError> {
+pub fn replay(disk: Arc<dyn Disk>, options: Options) -> Result<(Journal, Store, RecoveryReport), ReplayError> {
     replay_heard(disk, options, Store::new(), &mut |_| {})
 }
 
@@ -30,7 +30,7 @@ pub fn replay_heard(
     options: Options,
     mut store: Store,
     hear: &mut dyn FnMut(&[u8]),
-) -> Result<(Journal, Store, Report), ReplayError> {
+) -> Result<(Journal, Store, RecoveryReport), ReplayError> {
     let (journal, report) = Journal::open(disk, options, &mut |record| {
         hear(record.payload);
         Ok(apply(&mut store, record)?)

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use stentor_config::{
-    Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, QueueOnlyConfig, ReportConfig, Source,
+    Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, QueueOnlyConfig, ReportConfig, SourceSettings,
 };
 use stentor_journal::Options;
 use stentor_lists::List;
@@ -350,7 +350,7 @@ fn client(config: &Config, ehlo_name: &str, lmtp: bool) -> ClientConfig {
     }
 }
 
-fn source(source: &Source) -> SourceConfig {
+fn source(source: &SourceSettings) -> SourceConfig {
     SourceConfig {
         name: source.name.clone(),
         warm_up_per_day: source.warm_up_per_day.clone(),

@@ -1,6 +1,6 @@
 //! Users of this machine, and acting as one of them.
 //!
-//! Promise: [`Account::act`] runs a function with the account's effective user and group and no other groups, and
+//! Promise: [`PasswdEntry::act`] runs a function with the account's effective user and group and no other groups, and
 //! then restores those of this process; if that fails the process exits, since it would continue with unintended
 //! rights. Lookups distinguish "no such user" from "could not be looked up".
 //!
@@ -15,7 +15,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 /// A user in passwd(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub struct PasswdEntry {
     pub name: String,
     pub uid: u32,
     pub gid: u32,
@@ -23,22 +23,22 @@ pub struct Account {
     pub shell: PathBuf,
 }
 
-impl From<User> for Account {
-    fn from(user: User) -> Account {
+impl From<User> for PasswdEntry {
+    fn from(user: User) -> PasswdEntry {
         let User { name, uid, gid, dir, shell, .. } = user;
-        Account { name, uid: uid.as_raw(), gid: gid.as_raw(), home: dir, shell }
+        PasswdEntry { name, uid: uid.as_raw(), gid: gid.as_raw(), home: dir, shell }
     }
 }
 
-impl Account {
+impl PasswdEntry {
     /// Finds the user by name; `None` if the system has no such user.
-    pub fn find(name: &str) -> io::Result<Option<Account>> {
-        Ok(User::from_name(name).map_err(io::Error::from)?.map(Account::from))
+    pub fn find(name: &str) -> io::Result<Option<PasswdEntry>> {
+        Ok(User::from_name(name).map_err(io::Error::from)?.map(PasswdEntry::from))
     }
 
     /// Finds the user by number.
-    pub fn of(uid: u32) -> io::Result<Option<Account>> {
-        Ok(User::from_uid(uid.into()).map_err(io::Error::from)?.map(Account::from))
+    pub fn of(uid: u32) -> io::Result<Option<PasswdEntry>> {
+        Ok(User::from_uid(uid.into()).map_err(io::Error::from)?.map(PasswdEntry::from))
     }
 
     /// Whether the user may start programs: the login shell is in the contents of /etc/shells (shells(5)).
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn users_are_found_or_not() {
-        let root = Account::find("root").unwrap().unwrap();
+        let root = PasswdEntry::find("root").unwrap().unwrap();
         assert_eq!((root.uid, root.name.as_str()), (0, "root"));
-        assert_eq!(Account::of(0).unwrap().as_ref(), Some(&root));
+        assert_eq!(PasswdEntry::of(0).unwrap().as_ref(), Some(&root));
         assert!(root.has_shell(&format!("# shells\n/bin/x\n{} \n", root.shell.display())));
         assert!(!root.has_shell("/bin/x\n"));
-        assert_eq!(Account::find("no-such-user-here").unwrap(), None);
+        assert_eq!(PasswdEntry::find("no-such-user-here").unwrap(), None);
         assert_eq!(group("no-such-group-here").unwrap(), None);
     }
 
@@ -120,7 +120,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(folder.path(), Some(12_345), Some(54_321)).unwrap();
-        let account = Account {
+        let account = PasswdEntry {
             name: "x".to_owned(),
             uid: 12_345,
             gid: 54_321,

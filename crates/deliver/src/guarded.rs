@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::account::Account;
+use crate::account::PasswdEntry;
 
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -53,7 +53,7 @@ pub fn check(path: &Path) -> Result<PathBuf, GuardError> {
 /// If `reader`, the user who named the file, is given, it is looked up and read with their rights, and only root and
 /// they may be able to change it; otherwise it is read with its owner's. A file of more than `bytes_max` octets is
 /// not read.
-pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(Vec<u8>, Account), GuardError> {
+pub fn read(path: &Path, reader: Option<&PasswdEntry>, bytes_max: usize) -> Result<(Vec<u8>, PasswdEntry), GuardError> {
     let wrong = |error| GuardError::Io { path: path.into(), error };
     let Some(reader) = reader else {
         let uid = fs::metadata(path).map_err(wrong)?.uid();
@@ -76,10 +76,10 @@ fn place(path: &Path, user: u32) -> Result<(PathBuf, u32), GuardError> {
 fn open(
     path: &Path,
     real: &Path,
-    reader: &Account,
+    reader: &PasswdEntry,
     uid: u32,
     bytes_max: usize,
-) -> Result<(Vec<u8>, Account), GuardError> {
+) -> Result<(Vec<u8>, PasswdEntry), GuardError> {
     let wrong = |error| GuardError::Io { path: path.into(), error };
     // Its folders may belong to the user, who may replace it meanwhile by a link, a file of others, or an endless
     // pipe.
@@ -106,8 +106,8 @@ fn open(
 }
 
 /// The account of a file's owner.
-fn account(path: &Path, uid: u32) -> Result<Account, GuardError> {
-    let found = Account::of(uid).map_err(|error| GuardError::Io { path: path.into(), error })?;
+fn account(path: &Path, uid: u32) -> Result<PasswdEntry, GuardError> {
+    let found = PasswdEntry::of(uid).map_err(|error| GuardError::Io { path: path.into(), error })?;
     found.ok_or_else(|| GuardError::NoUser { path: path.into(), uid })
 }
 
@@ -190,7 +190,7 @@ mod tests {
             eprintln!("*** SKIPPED: the rest needs root");
             return;
         }
-        let games = Account::find("games").unwrap().expect("of every Debian");
+        let games = PasswdEntry::find("games").unwrap().expect("of every Debian");
         mode(&file, 0o600);
         std::os::unix::fs::chown(&file, Some(games.uid), None).unwrap();
         mode(folder.path(), 0o755);
@@ -213,10 +213,10 @@ mod tests {
             eprintln!("*** SKIPPED: needs root");
             return;
         }
-        let [games, other] = ["games", "news"].map(|name| Account::find(name).unwrap().expect("of every Debian"));
+        let [games, other] = ["games", "news"].map(|name| PasswdEntry::find(name).unwrap().expect("of every Debian"));
         let root = tempfile::tempdir().unwrap();
         mode(root.path(), 0o755);
-        let home = |account: &Account, folder_mode: u32, file_mode: u32| {
+        let home = |account: &PasswdEntry, folder_mode: u32, file_mode: u32| {
             let folder = root.path().join(&account.name);
             fs::create_dir(&folder).unwrap();
             let file = folder.join("list");

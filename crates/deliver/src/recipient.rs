@@ -6,10 +6,10 @@ use stentor_smtp::server::xtext_decode;
 
 /// One recipient of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recipient {
+pub struct LocalRecipient {
     /// Address as given by the client.
     pub address: String,
-    /// Address that the sender used, if the client passes it on (ORCPT), otherwise [`Recipient::address`].
+    /// Address that the sender used, if the client passes it on (ORCPT), otherwise [`LocalRecipient::address`].
     pub original: String,
     pub user: String,
     /// Text after the delimiter; empty without one.
@@ -20,9 +20,9 @@ pub struct Recipient {
     pub tag: String,
 }
 
-impl Recipient {
+impl LocalRecipient {
     /// Splits the local part at the first `delimiter` that is not its first character.
-    pub fn new(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> Recipient {
+    pub fn new(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> LocalRecipient {
         let local = unquoted(address.local());
         let first = local.chars().next().map_or(0, char::len_utf8);
         let at = delimiter.and_then(|delimiter| local[first..].find(delimiter).map(|at| (at + first, delimiter)));
@@ -31,7 +31,7 @@ impl Recipient {
             None => (local, String::new()),
         };
         let original = orcpt.and_then(|text| xtext_decode(text.split_once(';')?.1));
-        Recipient {
+        LocalRecipient {
             address: address.as_str().to_owned(),
             original: original.unwrap_or_else(|| address.as_str().to_owned()),
             user,
@@ -43,10 +43,10 @@ impl Recipient {
     }
 
     /// Parses `NAME=TAG@domain`, a target of an alias. `None`: it has no tag.
-    pub fn of_alias(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> Option<Recipient> {
+    pub fn of_alias(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> Option<LocalRecipient> {
         let (local, tag) = untagged(address.local())?;
         let alias = format!("{local}@{}", address.domain()).parse().ok()?;
-        Some(Recipient { tag: tag.to_owned(), ..Recipient::new(&alias, orcpt, delimiter) })
+        Some(LocalRecipient { tag: tag.to_owned(), ..LocalRecipient::new(&alias, orcpt, delimiter) })
     }
 }
 
@@ -63,15 +63,15 @@ pub enum Field {
 
 /// Sender and recipient of one delivery.
 #[derive(Debug, Clone, Copy)]
-pub struct Envelope<'a> {
+pub struct DeliveryEnvelope<'a> {
     /// Sender; empty for the null reverse-path.
     pub sender: &'a str,
-    pub recipient: &'a Recipient,
+    pub recipient: &'a LocalRecipient,
     /// Whether the content's first `Delivered-To` field already names the recipient.
     pub is_marked: bool,
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> DeliveryEnvelope<'a> {
     pub fn field(&self, field: Field) -> &'a str {
         let recipient = self.recipient;
         match field {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn parts(address: &str, delimiter: Option<char>) -> (String, String) {
-        let recipient = Recipient::new(&address.parse().unwrap(), None, delimiter);
+        let recipient = LocalRecipient::new(&address.parse().unwrap(), None, delimiter);
         (recipient.user, recipient.extension)
     }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_recipient_of_an_alias_is_the_alias() {
-        let of = |text: &str| Recipient::of_alias(&text.parse().unwrap(), None, Some('+'));
+        let of = |text: &str| LocalRecipient::of_alias(&text.parse().unwrap(), None, Some('+'));
         let news = of("news+x=0123456789abcdef@x.org").unwrap();
         assert_eq!((&*news.address, &*news.user, &*news.extension), ("news+x@x.org", "news", "x"));
         assert_eq!((&*news.original, &*news.tag), ("news+x@x.org", "0123456789abcdef"));
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn the_original_recipient_is_decoded() {
         let address = "bob@x.org".parse().unwrap();
-        let original = |orcpt| Recipient::new(&address, orcpt, None).original;
+        let original = |orcpt| LocalRecipient::new(&address, orcpt, None).original;
         assert_eq!(original(Some("rfc822;Sales+2Bq@y.org")), "Sales+q@y.org");
         assert_eq!(original(None), "bob@x.org");
     }

@@ -5,7 +5,7 @@
 //! domain are one component or empty; whole addresses may contain `/`, as some forwarders' do (SRS), but cannot lead
 //! out of a folder ([`is_escape`]). An argument that would begin with `-` because of a value is refused.
 
-use crate::recipient::{Envelope, Field};
+use crate::recipient::{DeliveryEnvelope, Field};
 
 const FIELDS: [(&str, Field); 6] = [
     ("sender", Field::Sender),
@@ -96,7 +96,7 @@ impl Template {
     }
 
     /// Expands to one argument of a command.
-    pub fn argument(&self, envelope: &Envelope<'_>) -> Result<String, UnfitValue> {
+    pub fn argument(&self, envelope: &DeliveryEnvelope<'_>) -> Result<String, UnfitValue> {
         let is_unfit = |part: &Part| match part {
             Part::Text(_) => false,
             Part::Field(field) => is_unfit(*field, envelope.field(*field)),
@@ -112,7 +112,7 @@ impl Template {
     }
 
     /// Expands to a path: each value is one component, or a part of one.
-    pub fn path(&self, envelope: &Envelope<'_>) -> Result<String, UnfitValue> {
+    pub fn path(&self, envelope: &DeliveryEnvelope<'_>) -> Result<String, UnfitValue> {
         let mut path = String::new();
         for part in &self.0 {
             match part {
@@ -163,7 +163,7 @@ pub fn without_escape(field: Field, value: &str) -> String {
     }
 }
 
-fn value<'a>(part: &'a Part, envelope: &Envelope<'a>) -> &'a str {
+fn value<'a>(part: &'a Part, envelope: &DeliveryEnvelope<'a>) -> &'a str {
     match part {
         Part::Text(text) => text,
         Part::Field(field) => envelope.field(*field),
@@ -175,19 +175,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::recipient::Recipient;
+    use crate::recipient::LocalRecipient;
 
-    fn to(local: &str) -> Recipient {
+    fn to(local: &str) -> LocalRecipient {
         let text = format!("{local}@example.org");
-        Recipient::new(&text.parse().unwrap(), None, Some('+'))
+        LocalRecipient::new(&text.parse().unwrap(), None, Some('+'))
     }
 
-    fn argument(template: &str, recipient: &Recipient) -> Result<String, UnfitValue> {
-        Template::parse(template).unwrap().argument(&Envelope { sender: "s@x.org", recipient, is_marked: false })
+    fn argument(template: &str, recipient: &LocalRecipient) -> Result<String, UnfitValue> {
+        Template::parse(template).unwrap().argument(&DeliveryEnvelope {
+            sender: "s@x.org",
+            recipient,
+            is_marked: false,
+        })
     }
 
-    fn path(template: &str, recipient: &Recipient) -> Result<String, UnfitValue> {
-        Template::parse(template).unwrap().path(&Envelope { sender: "s@x.org", recipient, is_marked: false })
+    fn path(template: &str, recipient: &LocalRecipient) -> Result<String, UnfitValue> {
+        Template::parse(template).unwrap().path(&DeliveryEnvelope { sender: "s@x.org", recipient, is_marked: false })
     }
 
     #[test]
@@ -265,7 +269,7 @@ mod tests {
                 assert_eq!(taken.is_ok(), is_good, "{field} {local}: {taken:?}");
             }
             let (sender, recipient) = (format!("{local}@x.org"), to("bob"));
-            let envelope = Envelope { sender: &sender, recipient: &recipient, is_marked: false };
+            let envelope = DeliveryEnvelope { sender: &sender, recipient: &recipient, is_marked: false };
             assert_eq!(Template::parse("${sender}").unwrap().argument(&envelope).is_ok(), is_good, "sender {local}");
         }
     }
@@ -300,8 +304,8 @@ mod tests {
         fn any_text_is_taken_or_refused(text in "\\PC{0,40}", local in "[ -~]{0,20}") {
             let quoted = local.replace(['\\', '"'], "");
             if let (Ok(template), Ok(address)) = (Template::parse(&text), format!("\"{quoted}\"@x.org").parse()) {
-                let recipient = Recipient::new(&address, None, Some('+'));
-                let envelope = Envelope { sender: "", recipient: &recipient, is_marked: false };
+                let recipient = LocalRecipient::new(&address, None, Some('+'));
+                let envelope = DeliveryEnvelope { sender: "", recipient: &recipient, is_marked: false };
                 let _ = template.argument(&envelope);
                 if let Ok(path) = template.path(&envelope) {
                     // A value adds no component.

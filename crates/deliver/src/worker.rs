@@ -21,10 +21,10 @@ use stentor_mail::Ms;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_smtp::server::{EndOfData, NOT_OFFERED, RcptTo, ServerConfig, ServerSession, Step};
 
-use crate::agent::{self, Host};
-use crate::config::{Agent, Config, ConfigError, Service};
+use crate::agent::{self, LocalHost};
+use crate::config::{Agent, Config, ConfigError, DeliveryService};
 use crate::descendants;
-use crate::recipient::{Envelope, Recipient};
+use crate::recipient::{DeliveryEnvelope, LocalRecipient};
 use crate::spool::Spool;
 
 /// Argument that makes a process a worker; the service's name follows.
@@ -82,12 +82,12 @@ enum WaitResult {
 }
 
 struct Worker<'a> {
-    service: &'a Service,
+    service: &'a DeliveryService,
     hostname: &'a str,
     stream: UnixStream,
     session: ServerSession,
     sender: String,
-    recipients: Vec<Recipient>,
+    recipients: Vec<LocalRecipient>,
     /// The content being received.
     spool: Option<Spool>,
     spool_error: Option<io::Error>,
@@ -99,7 +99,12 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(config: &'a Config, service: &'a Service, stream: UnixStream, must_end: Arc<AtomicBool>) -> Worker<'a> {
+    fn new(
+        config: &'a Config,
+        service: &'a DeliveryService,
+        stream: UnixStream,
+        must_end: Arc<AtomicBool>,
+    ) -> Worker<'a> {
         let limits = ServerConfig {
             hostname: config.hostname.clone(),
             lmtp: true,
@@ -214,11 +219,11 @@ impl<'a> Worker<'a> {
     fn recipient(&mut self, rcpt: &RcptTo) {
         let (orcpt, delimiter) = (rcpt.orcpt.as_deref(), self.service.delimiter);
         let recipient = match self.service.agent {
-            Agent::Aliases(_) => Recipient::of_alias(&rcpt.address, orcpt, delimiter),
-            _ => Some(Recipient::new(&rcpt.address, orcpt, delimiter)),
+            Agent::Aliases(_) => LocalRecipient::of_alias(&rcpt.address, orcpt, delimiter),
+            _ => Some(LocalRecipient::new(&rcpt.address, orcpt, delimiter)),
         };
         let Some(recipient) = recipient else { return self.session.answer(NO_TAG) };
-        let envelope = Envelope { sender: &self.sender, recipient: &recipient, is_marked: false };
+        let envelope = DeliveryEnvelope { sender: &self.sender, recipient: &recipient, is_marked: false };
         let begun = Instant::now();
         let is_over = || is_over(begun, must_end(&self.must_end, self.supervisor), &self.stream);
         match agent::admit(self.service, &envelope, &is_over) {
@@ -256,7 +261,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn reply(&mut self, recipient: &Recipient, end: &EndOfData) -> Reply {
+    fn reply(&mut self, recipient: &LocalRecipient, end: &EndOfData) -> Reply {
         let is_own = |address: &String| address.eq_ignore_ascii_case(&recipient.address);
         let marks = end.facts.delivered_to.iter();
         // The server itself adds the alias's field to its copy.
@@ -268,8 +273,8 @@ impl<'a> Worker<'a> {
             return Reply::fixed(452, Enhanced::new(4, 3, 1), "No space for the message");
         };
         self.delivered += 1;
-        let envelope = Envelope { sender: &self.sender, recipient, is_marked };
-        let (host, begun) = (Host { name: self.hostname, number: self.delivered }, Instant::now());
+        let envelope = DeliveryEnvelope { sender: &self.sender, recipient, is_marked };
+        let (host, begun) = (LocalHost { name: self.hostname, number: self.delivered }, Instant::now());
         let is_over = || is_over(begun, must_end(&self.must_end, self.supervisor), &self.stream);
         agent::deliver(self.service, &envelope, spool, host, &is_over)
     }

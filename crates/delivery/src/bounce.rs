@@ -18,7 +18,7 @@ use stentor_lists::delivered_to_field;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
-use stentor_policy::Verdict;
+use stentor_policy::AddressClass;
 use stentor_queue::book::AddressBook;
 use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
@@ -439,7 +439,7 @@ pub(super) async fn send(
 /// itself is among the recipients: its mailbox adds the field.
 fn delivered_to(settings: &Settings, sender: &str, to: &[EnvelopeRcpt]) -> Vec<u8> {
     let Ok(sender) = Address::parse(sender.as_bytes(), true) else { return Vec::new() };
-    let is_bounces = matches!(settings.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &sender), Verdict::Bounces(_));
+    let is_bounces = matches!(settings.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &sender), AddressClass::Bounces(_));
     let is_among = to.iter().any(|to| to.address.as_str().eq_ignore_ascii_case(sender.as_str()));
     if is_bounces || is_among { Vec::new() } else { delivered_to_field(&sender) }
 }

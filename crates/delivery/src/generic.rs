@@ -10,7 +10,7 @@
 use std::io;
 use std::time::Duration;
 
-use stentor_addresses::{AddressChange, Role, addresses, header_octets, replaced};
+use stentor_addresses::{AddressChange, AddressRole, addresses, header_octets, replaced};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_mail::reply::{Enhanced, Reply};
@@ -95,14 +95,15 @@ struct GenericLookups {
 async fn looked_up(core: &Core, settings: &Settings, assignment: &Assignment) -> Result<GenericLookups, ContentError> {
     let mut found = GenericLookups::default();
     if !assignment.sender.is_empty() {
-        let sender = address(settings, &assignment.sender, Role::Sender, None).await.map_err(ContentError::Table)?;
+        let sender =
+            address(settings, &assignment.sender, AddressRole::Sender, None).await.map_err(ContentError::Table)?;
         found.generic.sender = sender.map(|sender| sender.as_str().to_owned());
     }
     for position in 0..assignment.len() {
         if position % AT_ONCE == AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        match address(settings, assignment.address(position), Role::Recipient, None).await {
+        match address(settings, assignment.address(position), AddressRole::Recipient, None).await {
             Ok(None) => {}
             Ok(Some(to)) => found.generic.recipients.push((position as u32, to.as_str().to_owned())),
             Err(reply) => found.failed.push((position as u32, reply)),
@@ -122,7 +123,7 @@ async fn looked_up(core: &Core, settings: &Settings, assignment: &Assignment) ->
 pub async fn address(
     settings: &Settings,
     text: &str,
-    role: Role,
+    role: AddressRole,
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<Option<Address>, Reply> {
     let Ok(address) = text.parse::<Address>() else { return Ok(None) };

@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use stentor_config::Source;
+use stentor_config::SourceSettings;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_tls::{TlsError, TlsErrorCause};
@@ -88,7 +88,7 @@ pub fn our_ip(stream: &Stream) -> Option<IpAddr> {
 }
 
 /// Returns our own address for a connection that is gone or was never made: that of the configured source.
-pub fn source_ip(source: Option<&Source>, target: &Target) -> Option<IpAddr> {
+pub fn source_ip(source: Option<&SourceSettings>, target: &Target) -> Option<IpAddr> {
     let source = source?;
     match target.addr.ip()? {
         IpAddr::V4(_) => source.v4.map(IpAddr::V4),

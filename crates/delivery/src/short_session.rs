@@ -5,7 +5,7 @@
 
 use std::io;
 
-use stentor_config::Source;
+use stentor_config::SourceSettings;
 use stentor_core::live::Live;
 use stentor_core::live::traffic::TappedSession;
 use stentor_queue::ids::Ms;
@@ -173,8 +173,8 @@ impl ShortSession {
 }
 
 /// Returns the first source with an address of the target's family.
-fn source_for(sources: &[Source], to: &Endpoint) -> SourceNo {
-    let is_fit = |source: &Source| match to {
+fn source_for(sources: &[SourceSettings], to: &Endpoint) -> SourceNo {
+    let is_fit = |source: &SourceSettings| match to {
         Endpoint::Tcp(addr) | Endpoint::Tls(addr) if addr.is_ipv4() => source.v4.is_some(),
         Endpoint::Tcp(_) | Endpoint::Tls(_) => source.v6.is_some(),
         Endpoint::Unix(_) => true,

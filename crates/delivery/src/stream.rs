@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use stentor_config::Source;
+use stentor_config::SourceSettings;
 use stentor_queue::site::Endpoint;
 use stentor_tls::{HandshakeFacts, RawSocket, SecuredSession, TlsError, TlsErrorCause, TlsSocket};
 use tokio::io::{Interest, Ready};
@@ -21,7 +21,7 @@ pub enum Stream {
 impl Stream {
     /// Connects. TCP uses the source's address of the target's family. A source without one cannot reach the target:
     /// the system would choose another address, which the operator does not want to be seen.
-    pub async fn open(to: &Endpoint, source: Option<&Source>) -> io::Result<Stream> {
+    pub async fn open(to: &Endpoint, source: Option<&SourceSettings>) -> io::Result<Stream> {
         let addr = match to {
             Endpoint::Tcp(addr) | Endpoint::Tls(addr) => *addr,
             Endpoint::Unix(path) => return UnixStream::connect(&**path).await.map(Stream::Unix),
@@ -113,7 +113,7 @@ pub fn tls_error(error: &io::Error) -> Option<&TlsError> {
     error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>())
 }
 
-async fn from(source: &Source, addr: SocketAddr) -> io::Result<TcpStream> {
+async fn from(source: &SourceSettings, addr: SocketAddr) -> io::Result<TcpStream> {
     let local = if addr.is_ipv4() { source.v4.map(IpAddr::V4) } else { source.v6.map(IpAddr::V6) };
     let Some(local) = local else {
         let family = if addr.is_ipv4() { "IPv4" } else { "IPv6" };

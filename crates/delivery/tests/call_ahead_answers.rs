@@ -1,6 +1,6 @@
 //! Converting next hops' replies to answers, and answers to replies for clients.
 
-use stentor_config::OnFailure;
+use stentor_config::UnverifiedAction;
 use stentor_core::call_ahead::{Answer, ReasonTexts};
 use stentor_delivery::call_ahead::{NO_HOST, answer_of, planned, refusal};
 use stentor_mail::reply::Enhanced;
@@ -61,11 +61,11 @@ fn only_a_refusal_of_the_recipient_refuses_it() {
 #[test]
 fn a_failure_defers_or_accepts_and_the_client_learns_of_no_host() {
     let answer = Answer::Undecided(ReasonTexts::new("its mail server is unreachable", "mx.inner [10.0.0.1]: refused"));
-    let (reply, log) = refusal(answer.clone(), OnFailure::Defer).unwrap();
+    let (reply, log) = refusal(answer.clone(), UnverifiedAction::Defer).unwrap();
     assert_eq!(reply.to_string(), "450 4.1.1 The recipient could not be verified: its mail server is unreachable");
     assert_eq!(&*log, "mx.inner [10.0.0.1]: refused");
-    assert_eq!(refusal(answer, OnFailure::Accept), None);
-    assert_eq!(refusal(Answer::Exists, OnFailure::Defer), None);
+    assert_eq!(refusal(answer, UnverifiedAction::Accept), None);
+    assert_eq!(refusal(Answer::Exists, UnverifiedAction::Defer), None);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_refusal_keeps_its_code() {
     let heard = |code, enhanced| {
         let reply = ParsedReply { code, enhanced, text: "No such user".into() };
         let result = RcptResult { reply, stage: RcptStage::Rcpt, blames: Extensions::NONE };
-        refusal(answer_of(&target, &result).unwrap(), OnFailure::Accept).unwrap().0.to_string()
+        refusal(answer_of(&target, &result).unwrap(), UnverifiedAction::Accept).unwrap().0.to_string()
     };
     let told = "The recipient's mail server refused it:";
     assert_eq!(heard(550, None), format!("550 5.1.1 {told} 550 No such user"));
@@ -95,7 +95,7 @@ fn a_domain_that_gets_no_mail_is_refused_and_one_that_cannot_be_looked_up_is_not
     {
         let dsn = Enhanced::new(dsn.0, dsn.1, dsn.2);
         let answer = planned(Resolution::Permanent { dsn, text: text.to_owned() }).unwrap_err();
-        for on_failure in [OnFailure::Accept, OnFailure::Defer] {
+        for on_failure in [UnverifiedAction::Accept, UnverifiedAction::Defer] {
             let (reply, log) = refusal(answer.clone(), on_failure).unwrap();
             assert_eq!((reply.to_string(), &*log), (format!("550 {dsn} {NO_HOST}"), text));
         }
@@ -103,5 +103,5 @@ fn a_domain_that_gets_no_mail_is_refused_and_one_that_cannot_be_looked_up_is_not
     let answer =
         planned(Resolution::Temporary { cause: Cause::Dns, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() })
             .unwrap_err();
-    assert_eq!(refusal(answer, OnFailure::Accept), None);
+    assert_eq!(refusal(answer, UnverifiedAction::Accept), None);
 }

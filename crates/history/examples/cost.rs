@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use stentor_history::{Answer, Config, History, Reader};
+use stentor_history::{Config, History, Reader, ScanControl};
 use stentor_records::record::{Accepted, Attempt, Ms, Record, Stat};
 
 const NOW: Ms = 1_795_258_465_123;
@@ -61,11 +61,11 @@ fn main() {
     let mut seen = 0_u64;
     let scanned = reader.scan(0, Ms::MAX, &mut |record| {
         seen += black_box(record.at()) & 1;
-        Answer::Continue(())
+        ScanControl::Continue(())
     });
     println!("scan: {scanned:?}, {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
     let begun = Instant::now();
-    let found = reader.find("subscriber4711-0@example7.org", 0, Ms::MAX, &mut |_| Answer::Continue(()));
+    let found = reader.find("subscriber4711-0@example7.org", 0, Ms::MAX, &mut |_| ScanControl::Continue(()));
     println!("find: {found:?}, {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
     let _ = std::fs::remove_dir_all(&dir);
 }

@@ -15,7 +15,7 @@ use crate::writer::Writer;
 
 /// Contents and state of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Status {
+pub struct StoreStatus {
     /// Records appended since the start.
     pub appended: u64,
     pub dropped: u64,
@@ -97,10 +97,10 @@ impl History {
         }
     }
 
-    pub fn status(&self) -> Status {
-        let Some(handle) = &self.0 else { return Status::default() };
+    pub fn status(&self) -> StoreStatus {
+        let Some(handle) = &self.0 else { return StoreStatus::default() };
         let shared = &handle.shared;
-        Status {
+        StoreStatus {
             appended: shared.appended.load(Ordering::Relaxed),
             dropped: shared.dropped.load(Ordering::Relaxed),
             files: shared.files.load(Ordering::Relaxed),

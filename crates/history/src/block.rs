@@ -22,7 +22,7 @@ const LZ4: u8 = 1;
 
 /// The header of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Header {
+pub struct BlockHeader {
     /// Number of the block's first record, counted over all files.
     pub first: u64,
     pub records: u32,
@@ -36,12 +36,12 @@ pub struct Header {
     hash: u64,
 }
 
-impl Header {
-    /// Parses a header by its form only; [`Header::check`] verifies it.
-    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+impl BlockHeader {
+    /// Parses a header by its form only; [`BlockHeader::check`] verifies it.
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<BlockHeader> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        let header = Header {
+        let header = BlockHeader {
             compression: bytes[4],
             first: u64_at(8),
             records: u32_at(16),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use stentor_records::record::Ms;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::block::{HEADER_BYTES, Header, MAGIC};
+use crate::block::{BlockHeader, HEADER_BYTES, MAGIC};
 
 /// Size of a file's header in octets.
 pub const FILE_HEADER_BYTES: usize = 64;
@@ -130,7 +130,7 @@ pub struct Walk<S> {
 /// A sound header and its position.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLocation {
-    pub header: Header,
+    pub header: BlockHeader,
     pub at: u64,
 }
 
@@ -175,7 +175,7 @@ impl<S: Source> Walk<S> {
         Ok(None)
     }
 
-    fn step(&mut self, header: Header) -> BlockLocation {
+    fn step(&mut self, header: BlockHeader) -> BlockLocation {
         let at = self.at;
         self.at += header.bytes();
         BlockLocation { header, at }
@@ -197,11 +197,11 @@ impl<S: Source> Walk<S> {
     }
 
     /// A sound header at `at` whose block is complete.
-    fn header_at(&mut self, at: u64) -> io::Result<Option<Header>> {
+    fn header_at(&mut self, at: u64) -> io::Result<Option<BlockHeader>> {
         let Some(bytes) = self.bytes(at, HEADER_BYTES)? else { return Ok(None) };
         let mut head = [0; HEADER_BYTES];
         head.copy_from_slice(bytes);
-        let Some(header) = Header::parse(&head) else { return Ok(None) };
+        let Some(header) = BlockHeader::parse(&head) else { return Ok(None) };
         if at.checked_add(header.bytes()).is_none_or(|end| end > self.size) {
             return Ok(None);
         }

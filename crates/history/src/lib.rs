@@ -22,11 +22,11 @@ mod story;
 mod varint;
 mod writer;
 
-pub use append::{History, Status};
+pub use append::{History, StoreStatus};
 pub use block::BLOCK_BYTES;
 pub use codec::{TEXT_BYTES_MAX, TO_MAX};
 pub use filter::matches;
 pub use position::{NoPosition, Position};
-pub use reader::{Answer, ConsumerProgress, Reader, ScanCounts};
+pub use reader::{ConsumerProgress, Reader, ScanControl, ScanCounts};
 pub use shared::Config;
 pub use story::{StoryQuery, has_sender, is_scan, story};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use stentor_records::record::{Ms, Record};
 
-use crate::block::Header;
+use crate::block::BlockHeader;
 use crate::codec::Decoder;
 use crate::file::{BlockLocation, FILE_HEADER_BYTES, FileHeader, Source, Walk, list, path_of};
 use crate::filter;
@@ -53,7 +53,7 @@ pub struct ConsumerProgress {
 }
 
 /// The caller's answer to a record: continue, or stop (the record counts as taken).
-pub type Answer = ControlFlow<()>;
+pub type ScanControl = ControlFlow<()>;
 
 impl Reader {
     /// Opens a history's directory, `data_dir/history` of a server.
@@ -67,7 +67,12 @@ impl Reader {
 
     /// Passes on every record from `from_ms` (inclusive) to `to_ms` (exclusive), in roughly chronological order (a
     /// record may come some seconds after later ones).
-    pub fn scan(&self, from_ms: Ms, to_ms: Ms, f: &mut dyn FnMut(&Record<'_>) -> Answer) -> io::Result<ScanCounts> {
+    pub fn scan(
+        &self,
+        from_ms: Ms,
+        to_ms: Ms,
+        f: &mut dyn FnMut(&Record<'_>) -> ScanControl,
+    ) -> io::Result<ScanCounts> {
         self.read(from_ms, to_ms, &[], f)
     }
 
@@ -78,7 +83,7 @@ impl Reader {
         key: &str,
         from_ms: Ms,
         to_ms: Ms,
-        f: &mut dyn FnMut(&Record<'_>) -> Answer,
+        f: &mut dyn FnMut(&Record<'_>) -> ScanControl,
     ) -> io::Result<ScanCounts> {
         self.read(from_ms, to_ms, &[key], f)
     }
@@ -89,7 +94,7 @@ impl Reader {
         keys: &[&str],
         from_ms: Ms,
         to_ms: Ms,
-        f: &mut dyn FnMut(&Record<'_>) -> Answer,
+        f: &mut dyn FnMut(&Record<'_>) -> ScanControl,
     ) -> io::Result<ScanCounts> {
         if keys.is_empty() { Ok(ScanCounts::default()) } else { self.read(from_ms, to_ms, keys, f) }
     }
@@ -99,7 +104,7 @@ impl Reader {
     pub fn follow(
         &self,
         position: Position,
-        f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
+        f: &mut dyn FnMut(&Record<'_>, Position) -> ScanControl,
     ) -> io::Result<ConsumerProgress> {
         let files = list(&self.dir)?;
         let mut is_oldest = true;
@@ -154,7 +159,7 @@ impl Reader {
         from_ms: Ms,
         to_ms: Ms,
         keys: &[&str],
-        f: &mut dyn FnMut(&Record<'_>) -> Answer,
+        f: &mut dyn FnMut(&Record<'_>) -> ScanControl,
     ) -> io::Result<ScanCounts> {
         let hashes: Vec<u64> = keys.iter().map(|key| filter::hash(key)).collect();
         let mut counts = ScanCounts::default();
@@ -222,11 +227,11 @@ fn read_file<S: Source>(
     walk: &mut Walk<S>,
     query: &RecordQuery<'_>,
     counts: &mut ScanCounts,
-    f: &mut dyn FnMut(&Record<'_>) -> Answer,
-) -> io::Result<Answer> {
+    f: &mut dyn FnMut(&Record<'_>) -> ScanControl,
+) -> io::Result<ScanControl> {
     let mut raw = Vec::new();
     while let Some(found) = walk.next()? {
-        let Header { min_ms, max_ms, .. } = found.header;
+        let BlockHeader { min_ms, max_ms, .. } = found.header;
         let is_wanted = max_ms >= query.from_ms
             && min_ms < query.to_ms
             && (query.hashes.is_empty() || query.hashes.iter().any(|hash| filter::may_hold(walk.filter(), *hash)));
@@ -250,11 +255,11 @@ fn read_file<S: Source>(
             }
             counts.records += 1;
             if f(&record).is_break() {
-                return Ok(Answer::Break(()));
+                return Ok(ScanControl::Break(()));
             }
         }
     }
-    Ok(Answer::Continue(()))
+    Ok(ScanControl::Continue(()))
 }
 
 fn follow_file<S: Source>(
@@ -262,8 +267,8 @@ fn follow_file<S: Source>(
     head: FileHeader,
     is_last: bool,
     progress: &mut ConsumerProgress,
-    f: &mut dyn FnMut(&Record<'_>, Position) -> Answer,
-) -> io::Result<Answer> {
+    f: &mut dyn FnMut(&Record<'_>, Position) -> ScanControl,
+) -> io::Result<ScanControl> {
     let begin = FILE_HEADER_BYTES as u64;
     // A record with this number in a later file is a different one: the previous one was lost in a power cut.
     let (from, wanted) = if progress.next.file == head.file {
@@ -295,14 +300,14 @@ fn follow_file<S: Source>(
                 progress.records += 1;
                 if f(&record, progress.next).is_break() {
                     progress.damaged += walk.damaged;
-                    return Ok(Answer::Break(()));
+                    return Ok(ScanControl::Break(()));
                 }
             }
         }
         progress.next = after(found.header.end());
     }
     progress.damaged += walk.damaged + u64::from(!is_last && walk.tail_bytes() > 0);
-    Ok(Answer::Continue(()))
+    Ok(ScanControl::Continue(()))
 }
 
 /// The next block. If the hint for the first one is wrong, the file is read from its beginning.

@@ -56,8 +56,8 @@ pub use format::{
 #[doc(hidden)]
 pub use fuzz::recover_for_fuzz;
 pub use inspect::{
-    Finding, InspectedItem, Inspection, Item, MissingPart, SegmentState, SegmentSummary, StoredContents, abandoned,
-    inspect, verify,
+    InspectedItem, Inspection, Irregularity, Item, MissingPart, SegmentState, SegmentSummary, StoredContents,
+    abandoned, inspect, verify,
 };
 pub use read_ahead::Cleaner;
 /// Bytes that a piece of content takes in a batch besides its own.
@@ -67,7 +67,7 @@ pub use log::Log;
 pub use pace::Pace;
 pub use pool::Preparer;
 pub use reader::ContentReader;
-pub use recovery::Report;
+pub use recovery::RecoveryReport;
 pub use replay::{Record, Replay};
 pub use volatile::VolatileLog;
 

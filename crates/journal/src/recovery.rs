@@ -27,7 +27,7 @@ use crate::table::{Extent, Table};
 
 /// Results of opening.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RecoveryReport {
     /// Segments that were replayed.
     pub segments: usize,
     /// Batches that were replayed.
@@ -55,7 +55,7 @@ impl Journal {
         disk: Arc<dyn Disk>,
         options: Options,
         replay: &mut Replay<'_>,
-    ) -> Result<(Journal, Report), JournalError> {
+    ) -> Result<(Journal, RecoveryReport), JournalError> {
         options.check()?;
         // Names that a killed process created or removed must not change later at a power cut.
         disk.sync_dir().map_err(JournalError::io("syncing the journal's directory"))?;
@@ -172,7 +172,7 @@ struct RecoveredState {
     /// Contents that the checkpoint names as slices, and their bytes.
     slices: BTreeSet<u64>,
     slices_bytes: u64,
-    report: Report,
+    report: RecoveryReport,
 }
 
 impl RecoveredState {

@@ -8,7 +8,7 @@
 //! automatic reply.
 //!
 //! Failure: settings give [`ListError`]s, all at once; a post, the [`Reply`](stentor_mail::reply::Reply) for the
-//! client; a file, the I/O error of its reader, and for everything else in it a [`subscribers::Report`].
+//! client; a file, the I/O error of its reader, and for everything else in it a [`subscribers::SubscribersSummary`].
 
 mod fields;
 mod list;
@@ -16,5 +16,5 @@ mod posting;
 pub mod subscribers;
 
 pub use fields::{delivered_to_field, is_archive_url, is_list_id};
-pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, Post};
+pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, PostingPolicy};
 pub use posting::{check_delivered_to, check_received, check_sender};

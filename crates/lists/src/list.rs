@@ -22,7 +22,7 @@ const PRECEDENCE: &str = "Precedence";
 
 /// Who may post.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Post {
+pub enum PostingPolicy {
     Anyone,
     /// Only subscribers.
     Members,
@@ -38,7 +38,7 @@ pub struct ListSettings {
     /// Envelope sender of every copy: the address for bounces.
     pub bounces: Address,
     pub owner: Option<Address>,
-    pub post: Post,
+    pub post: PostingPolicy,
     /// RFC 2919 identifier without angle brackets.
     pub list_id: String,
     /// Value of `Precedence`; `None` omits the field.
@@ -96,7 +96,7 @@ impl List {
         if let Some(url) = settings.archive.as_ref().filter(|url| !is_archive_url(url)) {
             fail("archive", format!("`{}` is not an http, https or ftp URL", url.escape_debug()));
         }
-        if settings.post == Post::Named(Vec::new()) {
+        if settings.post == PostingPolicy::Named(Vec::new()) {
             fail("post", "nobody may post: name at least one address, or use \"members\" or \"anyone\"".to_owned());
         }
         if !errors.is_empty() {
@@ -170,7 +170,7 @@ pub(crate) mod tests {
             address: "news@lists.example.org".parse().unwrap(),
             bounces: "news-bounces@lists.example.org".parse().unwrap(),
             owner: Some("ann@people.example".parse().unwrap()),
-            post: Post::Anyone,
+            post: PostingPolicy::Anyone,
             list_id: "News.lists.example.org".into(),
             precedence: Some("list".into()),
             description: "All the news".into(),
@@ -230,7 +230,7 @@ pub(crate) mod tests {
             precedence: Some("a b".into()),
             description: "a\r\nBcc: x@y".into(),
             archive: Some("news".into()),
-            post: Post::Named(Vec::new()),
+            post: PostingPolicy::Named(Vec::new()),
             ..settings()
         };
         let errors = List::new(wrong).unwrap_err();

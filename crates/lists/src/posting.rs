@@ -8,7 +8,7 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 
-use crate::list::{List, Post};
+use crate::list::{List, PostingPolicy};
 
 const TOO_MANY_HOPS: Reply = Reply::fixed(554, Enhanced::new(5, 4, 6), "Too many hops: this message is in a loop");
 const OWN_LIST_ID: Reply =
@@ -86,12 +86,12 @@ impl List {
     /// Whether this address may post. Does not need the header's author. `is_member` is as for [`List::admit`].
     pub fn is_poster(&self, address: &str, is_member: &mut dyn FnMut(&str) -> bool) -> bool {
         match &self.settings().post {
-            Post::Anyone => true,
-            Post::Named(named) => {
+            PostingPolicy::Anyone => true,
+            PostingPolicy::Named(named) => {
                 let address = fold_case(address);
                 named.iter().any(|poster| fold_case(poster.as_str()) == address)
             }
-            Post::Members => {
+            PostingPolicy::Members => {
                 is_member(address) || {
                     let folded = fold_case(address);
                     folded != address && is_member(&folded)
@@ -116,7 +116,7 @@ mod tests {
         if text.is_empty() { ReversePath::Null } else { ReversePath::Address(text.parse().unwrap()) }
     }
 
-    fn admit(post: Post, from_envelope: &str, facts: &HeaderFacts, members: &[&str]) -> String {
+    fn admit(post: PostingPolicy, from_envelope: &str, facts: &HeaderFacts, members: &[&str]) -> String {
         let list = List::new(ListSettings { post, ..settings() }).unwrap();
         let mut is_member = |address: &str| members.contains(&address);
         match list.admit(&sender(from_envelope), facts, 50, &mut is_member) {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn loops_are_refused() {
-        let looped = |facts: &HeaderFacts| admit(Post::Anyone, "a@x.example", facts, &[]);
+        let looped = |facts: &HeaderFacts| admit(PostingPolicy::Anyone, "a@x.example", facts, &[]);
         assert_eq!(looped(&facts(|facts| facts.received_count = 50)), "post");
         assert_eq!(looped(&facts(|facts| facts.received_count = 51)), "554 5.4.6");
         assert_eq!(looped(&facts(|facts| facts.list_ids = vec!["other.example".into()])), "post");
@@ -147,34 +147,34 @@ mod tests {
     #[test]
     fn reports_and_automatic_replies_are_refused_other_automatic_mail_is_not() {
         let automatic = |word: &str| facts(|facts| facts.auto_submitted = Some(word.into()));
-        assert_eq!(admit(Post::Anyone, "", &HeaderFacts::default(), &[]), "550 5.7.1");
-        assert_eq!(admit(Post::Anyone, "a@x.example", &automatic("auto-replied"), &[]), "550 5.7.1");
-        assert_eq!(admit(Post::Anyone, "a@x.example", &automatic("Auto-Replied"), &[]), "550 5.7.1");
+        assert_eq!(admit(PostingPolicy::Anyone, "", &HeaderFacts::default(), &[]), "550 5.7.1");
+        assert_eq!(admit(PostingPolicy::Anyone, "a@x.example", &automatic("auto-replied"), &[]), "550 5.7.1");
+        assert_eq!(admit(PostingPolicy::Anyone, "a@x.example", &automatic("Auto-Replied"), &[]), "550 5.7.1");
         for word in ["auto-generated", "no", "auto-notified"] {
-            assert_eq!(admit(Post::Anyone, "a@x.example", &automatic(word), &[]), "post");
+            assert_eq!(admit(PostingPolicy::Anyone, "a@x.example", &automatic(word), &[]), "post");
         }
         let bulk = facts(|facts| {
             facts.precedence = Some("bulk".into());
             facts.has_list_headers = true;
         });
-        assert_eq!(admit(Post::Anyone, "a@x.example", &bulk, &[]), "post");
+        assert_eq!(admit(PostingPolicy::Anyone, "a@x.example", &bulk, &[]), "post");
     }
 
     #[test]
     fn members_post_by_envelope_or_author() {
         let members = ["ann@people.example"];
         let by = |text: &str| facts(|facts| facts.from = Some(text.into()));
-        assert_eq!(admit(Post::Members, "ann@people.example", &by("x@y.example"), &members), "post");
-        assert_eq!(admit(Post::Members, "x@y.example", &by("Ann@People.Example"), &members), "post");
-        assert_eq!(admit(Post::Members, "x@y.example", &by("x@y.example"), &members), "550 5.7.2");
-        assert_eq!(admit(Post::Members, "x@y.example", &by("not an address"), &members), "550 5.7.2");
-        assert_eq!(admit(Post::Members, "x@y.example", &HeaderFacts::default(), &members), "550 5.7.2");
-        assert_eq!(admit(Post::Members, "", &by("ann@people.example"), &members), "550 5.7.1");
+        assert_eq!(admit(PostingPolicy::Members, "ann@people.example", &by("x@y.example"), &members), "post");
+        assert_eq!(admit(PostingPolicy::Members, "x@y.example", &by("Ann@People.Example"), &members), "post");
+        assert_eq!(admit(PostingPolicy::Members, "x@y.example", &by("x@y.example"), &members), "550 5.7.2");
+        assert_eq!(admit(PostingPolicy::Members, "x@y.example", &by("not an address"), &members), "550 5.7.2");
+        assert_eq!(admit(PostingPolicy::Members, "x@y.example", &HeaderFacts::default(), &members), "550 5.7.2");
+        assert_eq!(admit(PostingPolicy::Members, "", &by("ann@people.example"), &members), "550 5.7.1");
     }
 
     #[test]
     fn named_posters_post() {
-        let named = || Post::Named(vec!["Ann@people.example".parse().unwrap()]);
+        let named = || PostingPolicy::Named(vec!["Ann@people.example".parse().unwrap()]);
         let by = |text: &str| facts(|facts| facts.from = Some(text.into()));
         assert_eq!(admit(named(), "ann@people.example", &HeaderFacts::default(), &[]), "post");
         assert_eq!(admit(named(), "x@y.example", &by("ANN@PEOPLE.EXAMPLE"), &[]), "post");

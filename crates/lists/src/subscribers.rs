@@ -45,7 +45,7 @@ pub enum Occurrence {
 
 /// Why a line is bad.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum LineProblem {
     #[error("{0}")]
     Address(#[from] AddressError),
     #[error("`<` without `>`")]
@@ -66,12 +66,12 @@ pub struct BadLine {
     pub column: u64,
     /// The line, shortened, and escaped for a log.
     pub text: String,
-    pub problem: Problem,
+    pub problem: LineProblem,
 }
 
 /// Summary of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct SubscribersSummary {
     /// All lines, including comments and empty ones.
     pub lines: u64,
     /// Addresses that were new to the visitor.
@@ -99,7 +99,10 @@ pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
 }
 
 /// Reads a whole file. The visitor is called in the file's order.
-pub fn read(input: &mut dyn Read, visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence) -> io::Result<Report> {
+pub fn read(
+    input: &mut dyn Read,
+    visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence,
+) -> io::Result<SubscribersSummary> {
     let mut parser = Parser::default();
     let mut buffer = vec![0; READ_BYTES];
     loop {
@@ -115,7 +118,7 @@ pub fn read(input: &mut dyn Read, visit: &mut dyn FnMut(Subscriber<'_>) -> Occur
 /// Parses a file in pieces; the result does not depend on where they are cut.
 #[derive(Debug, Default)]
 pub struct Parser {
-    report: Report,
+    report: SubscribersSummary,
     /// The beginning of a line whose end has not arrived, at most one octet over [`LINE_BYTES_MAX`].
     unfinished: Vec<u8>,
 }
@@ -140,7 +143,7 @@ impl Parser {
     }
 
     /// Parses the last line, if it has no line end, and returns the report.
-    pub fn finish(mut self, visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence) -> Report {
+    pub fn finish(mut self, visit: &mut dyn FnMut(Subscriber<'_>) -> Occurrence) -> SubscribersSummary {
         if !self.unfinished.is_empty() {
             let line = std::mem::take(&mut self.unfinished);
             self.line(&line, visit);
@@ -159,7 +162,7 @@ impl Parser {
         let line = if number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line };
         let text = line.trim_ascii();
         if line.len() > LINE_BYTES_MAX {
-            return self.bad(line, LINE_BYTES_MAX, Problem::TooLong);
+            return self.bad(line, LINE_BYTES_MAX, LineProblem::TooLong);
         }
         if text.is_empty() || text[0] == b'#' {
             return;
@@ -186,7 +189,7 @@ impl Parser {
     }
 
     /// Records a bad line. `place`: the octet of the line where the error is.
-    fn bad(&mut self, line: &[u8], place: usize, problem: Problem) {
+    fn bad(&mut self, line: &[u8], place: usize, problem: LineProblem) {
         self.report.bad += 1;
         let text = line.trim_ascii();
         if self.report.bad_lines.len() < BAD_LINES_MAX {
@@ -214,12 +217,12 @@ struct Parts<'a> {
 }
 
 /// Splits a line; the error says what is wrong, and where.
-fn split(text: &[u8]) -> Result<Parts<'_>, (Problem, usize)> {
+fn split(text: &[u8]) -> Result<Parts<'_>, (LineProblem, usize)> {
     let open = outside_quotes(text, |byte| byte == b'<');
     let (name, at) = open.map_or((&text[..0], 0), |open| (text[..open].trim_ascii(), open + 1));
     let rest = &text[at..];
     let (address, behind) = if let Some(open) = open {
-        let end = outside_quotes(rest, |byte| byte == b'>').ok_or((Problem::NoBracket, open))?;
+        let end = outside_quotes(rest, |byte| byte == b'>').ok_or((LineProblem::NoBracket, open))?;
         (&rest[..end], &rest[end + 1..])
     } else {
         let end = outside_quotes(rest, |byte| byte == b' ' || byte == b'\t').unwrap_or(rest.len());
@@ -227,7 +230,7 @@ fn split(text: &[u8]) -> Result<Parts<'_>, (Problem, usize)> {
     };
     match behind.trim_ascii_start() {
         [] | [b'#', ..] => Ok(Parts { name, address, at }),
-        other => Err((Problem::Behind, text.len() - other.len())),
+        other => Err((LineProblem::Behind, text.len() - other.len())),
     }
 }
 
@@ -279,7 +282,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn collect(input: &[u8], cut: usize) -> (Vec<String>, Report) {
+    fn collect(input: &[u8], cut: usize) -> (Vec<String>, SubscribersSummary) {
         let mut found: Vec<String> = Vec::new();
         let mut visit = |subscriber: Subscriber<'_>| {
             if found.iter().any(|address| address == subscriber.address) {

@@ -32,14 +32,14 @@ pub struct Expansion {
     /// file).
     pub owned: Vec<(Address, Vec<Address>)>,
     /// Programs and files in alias files.
-    pub programs: Vec<Program>,
+    pub programs: Vec<LocalTarget>,
     /// Whether `/dev/null` is among the targets.
     pub has_null: bool,
 }
 
 /// A program or file in an alias file, to which a delivery agent of this machine delivers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct LocalTarget {
     /// Recipient address for the agent, by which it finds the target in the alias file.
     pub address: Address,
     /// Target as in the alias file: `|command` or `/file`.

@@ -68,7 +68,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Verdict;
+    use crate::AddressClass;
 
     fn address(text: &str) -> Address {
         text.parse().unwrap()
@@ -94,9 +94,9 @@ mod tests {
         assert_eq!(names.of(&group(EnvelopeKind::List("news".into()), &[]), list), ["news@lists.test".into()]);
 
         let mut rcpts: Recipients<()> = Recipients::default();
-        rcpts.add(address("a@x.test"), (), Verdict::Relay, String::new);
-        rcpts.add(address("b@x.test"), (), Verdict::Relay, String::new);
-        rcpts.add(address("news@lists.test"), (), Verdict::List("news".into()), String::new);
+        rcpts.add(address("a@x.test"), (), AddressClass::Relay, String::new);
+        rcpts.add(address("b@x.test"), (), AddressClass::Relay, String::new);
+        rcpts.add(address("news@lists.test"), (), AddressClass::List("news".into()), String::new);
         let all = names.all(&rcpts, list);
         assert_eq!(all, ["old@x.test".into(), "b@x.test".into(), "news@lists.test".into()]);
         names.replaced(all.clone(), false);

@@ -12,7 +12,7 @@ use stentor_mail::address::Address;
 
 use crate::envelope_groups::{EnvelopeGroups, EnvelopeKind, Group, RecipientPath};
 use crate::ways::RelayReasons;
-use crate::{Expansion, Verdict};
+use crate::{AddressClass, Expansion};
 
 /// Recipients with data `P` of the caller.
 #[derive(Debug)]
@@ -67,32 +67,34 @@ impl<P> Default for Recipients<P> {
 impl<P: RecipientPath> Recipients<P> {
     /// Adds an accepted recipient, with the reason if it is relayed; the first reason applies to all recipients added
     /// in this way. A refused recipient is ignored.
-    pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: impl FnOnce() -> String) {
-        if matches!(verdict, Verdict::Relay) && self.relays.is_empty() {
+    pub fn add(&mut self, address: Address, params: P, verdict: AddressClass, why: impl FnOnce() -> String) {
+        if matches!(verdict, AddressClass::Relay) && self.relays.is_empty() {
             self.relays.add(&address, why());
         }
         self.take(address, params, verdict, String::new());
     }
 
     /// Adds an accepted recipient with its own reason.
-    pub fn add_by(&mut self, address: Address, params: P, verdict: Verdict, why: String) {
+    pub fn add_by(&mut self, address: Address, params: P, verdict: AddressClass, why: String) {
         let mut by = why;
-        if matches!(verdict, Verdict::Relay) {
+        if matches!(verdict, AddressClass::Relay) {
             self.relays.add(&address, std::mem::take(&mut by));
         }
         self.take(address, params, verdict, by);
     }
 
-    fn take(&mut self, address: Address, params: P, verdict: Verdict, by: String) {
+    fn take(&mut self, address: Address, params: P, verdict: AddressClass, by: String) {
         match verdict {
-            Verdict::Refuse(_) => return,
-            Verdict::Relay => self.addresses.push((address, params)),
-            Verdict::Bounces(list) => unite(&mut self.of_lists, OfList { list, is_bounces: true, address, params }),
-            Verdict::List(list) => {
+            AddressClass::Refuse(_) => return,
+            AddressClass::Relay => self.addresses.push((address, params)),
+            AddressClass::Bounces(list) => {
+                unite(&mut self.of_lists, OfList { list, is_bounces: true, address, params });
+            }
+            AddressClass::List(list) => {
                 once(&mut self.lists, &list);
                 unite(&mut self.of_lists, OfList { list, is_bounces: false, address, params });
             }
-            Verdict::Alias(expansion) => {
+            AddressClass::Alias(expansion) => {
                 expansion.lists.iter().for_each(|list| once(&mut self.lists, list));
                 match self.aliases.iter_mut().find(|alias| alias.address == address) {
                     Some(known) => _ = known.params.unite(&params),
@@ -302,8 +304,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn alias(lists: &[&str], addresses: &[&str]) -> Verdict {
-        Verdict::Alias(Arc::new(Expansion {
+    fn alias(lists: &[&str], addresses: &[&str]) -> AddressClass {
+        AddressClass::Alias(Arc::new(Expansion {
             addresses: addresses.iter().map(|text| address(text)).collect(),
             lists: lists.iter().map(|name| Arc::from(*name)).collect(),
             ..Expansion::default()
@@ -323,14 +325,14 @@ mod tests {
         let mut all: Recipients<u8> = Recipients::default();
         let network = || "client network 10.0.0.0/8".to_owned();
         let none = String::new;
-        all.add(address("a@example.org"), 1, Verdict::Relay, network);
+        all.add(address("a@example.org"), 1, AddressClass::Relay, network);
         all.add(address("all@x.test"), 2, alias(&["news"], &["a@example.org", "b@example.org"]), none);
         all.add(address("all@x.test"), 3, alias(&["news"], &["a@example.org", "b@example.org"]), none);
         all.add(address("few@x.test"), 4, alias(&[], &["b@example.org"]), none);
         let by = "table users; few@x.test (users:2)".to_owned();
         all.add_by(address("two@x.test"), 4, alias(&[], &["c@example.org"]), by);
-        all.add(address("news@x.test"), 5, Verdict::List("news".into()), none);
-        all.add(address("news-bounces@x.test"), 6, Verdict::Bounces("news".into()), String::new);
+        all.add(address("news@x.test"), 5, AddressClass::List("news".into()), none);
+        all.add(address("news-bounces@x.test"), 6, AddressClass::Bounces("news".into()), String::new);
         assert_eq!((all.named(), all.lists().len(), all.aliases().count()), (7, 1, 3));
         let (groups, relayed) = all.into_groups(|_, _| vec![(address("owner@example.org"), 0)], |n| n);
         assert_eq!(
@@ -363,7 +365,7 @@ mod tests {
         ] {
             let mut all: Recipients<u8> = Recipients::default();
             for (name, way) in ways {
-                let verdict = if *name == "joe" { Verdict::Relay } else { of_joe() };
+                let verdict = if *name == "joe" { AddressClass::Relay } else { of_joe() };
                 all.add(address(&format!("{name}@d.test")), *way, verdict, net);
             }
             assert_eq!(shown(&all.into_groups(|_, _| Vec::new(), |n| n).0), [expected], "{ways:?}");
@@ -382,10 +384,10 @@ mod tests {
         let mut all: Recipients<u8> = Recipients::default();
         let news: Arc<str> = "news".into();
         all.add(address("all@x.test"), 100, alias(&["news"], &[]), String::new);
-        all.add(address("news@x.test"), 101, Verdict::List(news.clone()), String::new);
-        all.add(address("news@x.test"), 1, Verdict::List(news.clone()), String::new);
+        all.add(address("news@x.test"), 101, AddressClass::List(news.clone()), String::new);
+        all.add(address("news@x.test"), 1, AddressClass::List(news.clone()), String::new);
         all.add(address("few@x.test"), 3, alias(&["few"], &[]), String::new);
-        all.add(address("news-bounces@x.test"), 100, Verdict::Bounces(news.clone()), String::new);
+        all.add(address("news-bounces@x.test"), 100, AddressClass::Bounces(news.clone()), String::new);
         assert_eq!(all.ways_to(&news).copied().collect::<Vec<u8>>(), [1, 100]);
         for (_, way) in all.standing_mut() {
             *way += 10;
@@ -403,9 +405,9 @@ mod tests {
     fn reasons_that_differ_are_told_by_recipient() {
         let mut all: Recipients<u8> = Recipients::default();
         for (to, why) in [("a@x.test", "rule 1"), ("b@x.test", "rule 1; to lmtp:inner"), ("c@x.test", "rule 1")] {
-            all.add_by(address(to), 1, Verdict::Relay, why.to_owned());
+            all.add_by(address(to), 1, AddressClass::Relay, why.to_owned());
         }
-        all.add(address("archive@x.test"), 1, Verdict::Relay, || "copied by a rule".to_owned());
+        all.add(address("archive@x.test"), 1, AddressClass::Relay, || "copied by a rule".to_owned());
         let (groups, _) = all.into_groups(|_, _| Vec::new(), |n| n);
         let why = "relay: a@x.test and 1 more: rule 1; b@x.test: rule 1; to lmtp:inner";
         assert_eq!((groups[0].why.as_str(), groups[0].to.len()), (why, 4));
@@ -416,7 +418,7 @@ mod tests {
         let mut all: Recipients<u8> = Recipients::default();
         let owned = vec![(address("owner-team@x.test"), vec![address("b@y.test"), address("a@y.test")])];
         let expansion = Expansion { addresses: vec![address("a@y.test")], owned, ..Expansion::default() };
-        all.add(address("team@x.test"), 1, Verdict::Alias(Arc::new(expansion)), String::new);
+        all.add(address("team@x.test"), 1, AddressClass::Alias(Arc::new(expansion)), String::new);
         let (groups, relayed) = all.into_groups(|_, _| Vec::new(), |n| n);
         assert_eq!(shown(&groups), ["alias team@x.test: a@y.test/1", "alias team@x.test: b@y.test/1"]);
         let senders: Vec<_> = groups.iter().map(|group| group.sender.as_ref().map(Address::as_str)).collect();
@@ -426,7 +428,7 @@ mod tests {
     #[test]
     fn programs_are_by_themselves_and_an_alias_may_stand_for_nobody() {
         let mut all: Recipients<u8> = Recipients::default();
-        let program = |to: &str, owner: Option<&str>| crate::Program {
+        let program = |to: &str, owner: Option<&str>| crate::LocalTarget {
             address: address(to),
             text: "|x".to_owned(),
             owner: owner.map(address),
@@ -437,9 +439,9 @@ mod tests {
             program("c=3@x.test", None),
         ];
         let expansion = Expansion { addresses: vec![address("a@y.test")], programs, ..Expansion::default() };
-        all.add(address("team@x.test"), 1, Verdict::Alias(Arc::new(expansion)), String::new);
+        all.add(address("team@x.test"), 1, AddressClass::Alias(Arc::new(expansion)), String::new);
         let null = Expansion { has_null: true, ..Expansion::default() };
-        all.add(address("null@x.test"), 2, Verdict::Alias(Arc::new(null)), String::new);
+        all.add(address("null@x.test"), 2, AddressClass::Alias(Arc::new(null)), String::new);
         assert_eq!((all.named(), all.nulls().map(Address::as_str).collect()), (2, vec!["null@x.test"]));
         let (groups, relayed) = all.into_groups(|_, _| Vec::new(), |n| n + 10);
         let expected = ["a@y.test/1", "a=1@x.test/11,c=3@x.test/11", "b=2@x.test/11"];
@@ -451,7 +453,7 @@ mod tests {
     #[test]
     fn a_report_that_nobody_reads_leaves_nothing() {
         let mut all: Recipients<u8> = Recipients::default();
-        all.add(address("news-bounces@x.test"), 0, Verdict::Bounces("news".into()), String::new);
+        all.add(address("news-bounces@x.test"), 0, AddressClass::Bounces("news".into()), String::new);
         let (groups, relayed) = all.into_groups(|_, _| Vec::new(), |n| n);
         assert!(groups.is_empty() && relayed == 0);
     }
@@ -459,7 +461,7 @@ mod tests {
     #[test]
     fn an_injector_relays_without_a_network() {
         let mut all: Recipients<u8> = Recipients::default();
-        all.add(address("a@example.org"), 0, Verdict::Relay, || "authenticated client".to_owned());
+        all.add(address("a@example.org"), 0, AddressClass::Relay, || "authenticated client".to_owned());
         let (groups, _) = all.into_groups(|_, _| Vec::new(), |n| n);
         assert_eq!(shown(&groups), ["relay: authenticated client: a@example.org/0"]);
     }

@@ -28,7 +28,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Destination of a connection: an address, a name that the resolver turns into addresses (A and AAAA only), a domain
 /// with MX hosts, or the path of a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Host {
+pub enum HostSpec {
     Addr(IpAddr),
     Name(Box<str>),
     Unix(Box<str>),
@@ -39,7 +39,7 @@ pub enum Host {
 /// One host of a route, with its port and protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RouteHost {
-    pub host: Host,
+    pub host: HostSpec,
     /// Port; 0 for a Unix socket.
     pub port: u16,
     pub lmtp: bool,
@@ -111,7 +111,9 @@ impl RouteHost {
         }
         if let Some(domain) = behind(text, "mx:") {
             return match Self::usual(domain, smtp_port)? {
-                Self { host: Host::Name(name), port, lmtp: false, .. } => Ok(Self::new(Host::Mx(name), port, false)),
+                Self { host: HostSpec::Name(name), port, lmtp: false, .. } => {
+                    Ok(Self::new(HostSpec::Mx(name), port, false))
+                }
                 _ => Err(RouteHostError::Host(domain.to_owned())),
             };
         }
@@ -128,7 +130,7 @@ impl RouteHost {
             return Err(RouteHostError::Empty);
         }
         if let Ok(address) = rest.parse::<Ipv6Addr>() {
-            return Ok(Self::new(Host::Addr(address.into()), port_default, lmtp));
+            return Ok(Self::new(HostSpec::Addr(address.into()), port_default, lmtp));
         }
         if let Some(inner) = rest.strip_prefix('[') {
             let (address, behind) = inner.split_once(']').ok_or(RouteHostError::Bracket)?;
@@ -141,7 +143,7 @@ impl RouteHost {
                 None if behind.is_empty() => port_default,
                 None => return Err(RouteHostError::Host(rest.to_owned())),
             };
-            return Ok(Self::new(Host::Addr(host), port, lmtp));
+            return Ok(Self::new(HostSpec::Addr(host), port, lmtp));
         }
         let (name, port) = match rest.rsplit_once(':') {
             Some((name, port)) => (name, parse_port(port)?),
@@ -151,14 +153,14 @@ impl RouteHost {
             return Err(RouteHostError::Empty);
         }
         let host = match name.parse::<IpAddr>() {
-            Ok(address) => Host::Addr(address),
-            Err(_) => Host::Name(parse_name(name)?),
+            Ok(address) => HostSpec::Addr(address),
+            Err(_) => HostSpec::Name(parse_name(name)?),
         };
         Ok(Self::new(host, port, lmtp))
     }
 
     /// A host with the default TLS of its port.
-    fn new(host: Host, port: u16, lmtp: bool) -> Self {
+    fn new(host: HostSpec, port: u16, lmtp: bool) -> Self {
         Self { host, port, lmtp, implicit_tls: port == SUBMISSIONS_PORT && !lmtp }
     }
 
@@ -184,7 +186,7 @@ impl RouteHost {
         // A comma separates hosts, and `>` an address from its hop.
         let is_printable = path.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != ',' && c != '>');
         if path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX && is_printable {
-            return Ok(Self::new(Host::Unix(path.into()), 0, true));
+            return Ok(Self::new(HostSpec::Unix(path.into()), 0, true));
         }
         Err(RouteHostError::Path(path.to_owned()))
     }
@@ -219,11 +221,11 @@ impl fmt::Display for RouteHost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = if self.lmtp { "lmtp:" } else { self.tls_prefix() };
         match &self.host {
-            Host::Addr(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
-            Host::Addr(address) => write!(out, "{prefix}{address}:{}", self.port),
-            Host::Name(name) => write!(out, "{prefix}{name}{}:{}", Self::dot_behind(name), self.port),
-            Host::Unix(path) => write!(out, "{prefix}unix:{path}"),
-            Host::Mx(name) => write!(out, "{prefix}mx:{name}:{}", self.port),
+            HostSpec::Addr(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
+            HostSpec::Addr(address) => write!(out, "{prefix}{address}:{}", self.port),
+            HostSpec::Name(name) => write!(out, "{prefix}{name}{}:{}", Self::dot_behind(name), self.port),
+            HostSpec::Unix(path) => write!(out, "{prefix}unix:{path}"),
+            HostSpec::Mx(name) => write!(out, "{prefix}mx:{name}:{}", self.port),
         }
     }
 }

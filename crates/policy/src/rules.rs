@@ -60,7 +60,7 @@ pub struct PolicyInput {
 
 /// The verdict on a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AddressClass {
     /// A post to this list.
     List(Arc<str>),
     /// Delivered to the alias's targets.
@@ -107,21 +107,21 @@ impl fmt::Display for PolicyReason {
 
 /// A verdict and its reason; displays as one sentence for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    pub verdict: Verdict,
+pub struct AddressDecision {
+    pub verdict: AddressClass,
     pub why: PolicyReason,
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for AddressDecision {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.verdict {
-            Verdict::List(name) => write!(out, "post to list {name}")?,
-            Verdict::Alias(to) => {
+            AddressClass::List(name) => write!(out, "post to list {name}")?,
+            AddressClass::Alias(to) => {
                 write!(out, "alias of {} addresses and {} lists", to.everyone().count(), to.lists.len())?;
             }
-            Verdict::Bounces(name) => write!(out, "report to list {name}")?,
-            Verdict::Relay => out.write_str("relay")?,
-            Verdict::Refuse(reply) => write!(out, "refuse with {reply}")?,
+            AddressClass::Bounces(name) => write!(out, "report to list {name}")?,
+            AddressClass::Relay => out.write_str("relay")?,
+            AddressClass::Refuse(reply) => write!(out, "refuse with {reply}")?,
         }
         write!(out, ": {}", self.why)
     }
@@ -234,32 +234,36 @@ impl Policy {
     }
 
     /// The verdict on a recipient that `client` names at RCPT.
-    pub fn rcpt(&self, client: IpAddr, recipient: &Address) -> Verdict {
+    pub fn rcpt(&self, client: IpAddr, recipient: &Address) -> AddressClass {
         self.decide(client, recipient).verdict
     }
 
     /// The verdict and its reason. Does not allocate for a recipient outside the local domains.
-    pub fn decide(&self, client: IpAddr, recipient: &Address) -> Decision {
+    pub fn decide(&self, client: IpAddr, recipient: &Address) -> AddressDecision {
         if recipient.has_route_syntax() {
-            return Decision { verdict: Verdict::Refuse(ROUTE_SYNTAX), why: PolicyReason::RouteSyntax };
+            return AddressDecision { verdict: AddressClass::Refuse(ROUTE_SYNTAX), why: PolicyReason::RouteSyntax };
         }
         if self.domains.contains(recipient.domain()) {
             return match self.find(recipient).map(|(local, _)| local) {
                 Some(LocalMeaning::List(name)) => {
-                    Decision { verdict: Verdict::List(name.clone()), why: PolicyReason::ListAddress }
+                    AddressDecision { verdict: AddressClass::List(name.clone()), why: PolicyReason::ListAddress }
                 }
                 Some(LocalMeaning::Alias { to, .. }) => {
-                    Decision { verdict: Verdict::Alias(to.clone()), why: PolicyReason::AliasAddress }
+                    AddressDecision { verdict: AddressClass::Alias(to.clone()), why: PolicyReason::AliasAddress }
                 }
                 Some(LocalMeaning::Bounces(name)) => {
-                    Decision { verdict: Verdict::Bounces(name.clone()), why: PolicyReason::BouncesAddress }
+                    AddressDecision { verdict: AddressClass::Bounces(name.clone()), why: PolicyReason::BouncesAddress }
                 }
-                None => Decision { verdict: Verdict::Refuse(UNKNOWN_LOCAL), why: PolicyReason::UnknownLocal },
+                None => {
+                    AddressDecision { verdict: AddressClass::Refuse(UNKNOWN_LOCAL), why: PolicyReason::UnknownLocal }
+                }
             };
         }
         match self.network_of(client) {
-            Some(network) => Decision { verdict: Verdict::Relay, why: PolicyReason::ClientNetwork(*network) },
-            None => Decision { verdict: Verdict::Refuse(RELAY_DENIED), why: PolicyReason::ClientOutside },
+            Some(network) => {
+                AddressDecision { verdict: AddressClass::Relay, why: PolicyReason::ClientNetwork(*network) }
+            }
+            None => AddressDecision { verdict: AddressClass::Refuse(RELAY_DENIED), why: PolicyReason::ClientOutside },
         }
     }
 }

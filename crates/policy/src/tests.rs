@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use stentor_mail::address::Address;
 
-use crate::{ALIAS_DEPTH_MAX, AliasInput, ListInput, Policy, PolicyInput, PolicyReason, Verdict};
+use crate::{ALIAS_DEPTH_MAX, AddressClass, AliasInput, ListInput, Policy, PolicyInput, PolicyReason};
 
 const INSIDE: &str = "127.0.0.1";
 const OUTSIDE: &str = "192.0.2.7";
@@ -73,7 +73,7 @@ fn an_address_with_a_detail_is_what_it_is_without_it_unless_it_has_its_own_entry
         same(with, without);
     }
     let of = |to: &str| match policy.rcpt(ip(OUTSIDE), &address(to)) {
-        Verdict::Alias(to) => {
+        AddressClass::Alias(to) => {
             to.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",") + &to.lists.join(",")
         }
         other => format!("{other:?}"),
@@ -88,11 +88,11 @@ fn an_address_with_a_detail_is_what_it_is_without_it_unless_it_has_its_own_entry
 fn verdict(client: &str, recipient: &str) -> String {
     let policy = Policy::new(input()).unwrap();
     match policy.rcpt(ip(client), &address(recipient)) {
-        Verdict::List(name) => format!("list {name}"),
-        Verdict::Bounces(name) => format!("bounces {name}"),
-        Verdict::Relay => "relay".into(),
-        Verdict::Refuse(reply) => reply.to_string(),
-        Verdict::Alias(to) => {
+        AddressClass::List(name) => format!("list {name}"),
+        AddressClass::Bounces(name) => format!("bounces {name}"),
+        AddressClass::Relay => "relay".into(),
+        AddressClass::Refuse(reply) => reply.to_string(),
+        AddressClass::Alias(to) => {
             let mut all: Vec<String> = to.addresses.iter().map(ToString::to_string).collect();
             all.extend(to.lists.iter().map(|name| format!("list {name}")));
             all.join(", ")
@@ -132,7 +132,7 @@ fn what_nobody_named_is_left_to_tables() {
     input.lists.push(list("free", "free@lists.example.org", None));
     input.aliases.push(alias("abuse@example.org", &["postmaster@example.org"]));
     let expanded = |policy: &Policy| match policy.rcpt(ip(OUTSIDE), &address("abuse@example.org")) {
-        Verdict::Alias(to) => to.addresses.clone(),
+        AddressClass::Alias(to) => to.addresses.clone(),
         other => panic!("{other:?}"),
     };
     assert_eq!(expanded(&Policy::new(input.clone()).unwrap()), [address("root@admin.example")]);
@@ -156,7 +156,7 @@ fn without_a_postmaster_the_first_owner_is_one() {
     let mut input = input();
     input.postmaster = None;
     let policy = Policy::new(input).unwrap();
-    let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("postmaster@example.org")) else { panic!() };
+    let AddressClass::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("postmaster@example.org")) else { panic!() };
     assert_eq!(to.addresses, [address("ann@people.example")]);
 }
 
@@ -198,7 +198,7 @@ fn an_alias_or_list_beats_what_is_implied() {
     for (recipient, target) in
         [("news-bounces@lists.example.org", "verp@bounces.example"), ("postmaster@example.org", "pm@people.example")]
     {
-        let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address(recipient)) else { panic!() };
+        let AddressClass::Alias(to) = policy.rcpt(ip(OUTSIDE), &address(recipient)) else { panic!() };
         assert_eq!(to.addresses, [address(target)]);
     }
 }
@@ -289,7 +289,7 @@ fn an_expansion_that_doubles_at_each_step_stays_small() {
     }
     input.aliases.push(alias("a040@example.org", &["x@people.example", "y@people.example"]));
     let policy = Policy::new(input).unwrap();
-    let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("a000@example.org")) else { panic!() };
+    let AddressClass::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("a000@example.org")) else { panic!() };
     assert_eq!(to.addresses.len(), 2);
 }
 
@@ -299,7 +299,7 @@ fn a_host_with_a_route_of_its_own_name_passes_its_mail_on() {
     input.routed.push("mx.example.org".to_owned());
     let policy = Policy::new(input).unwrap();
     assert!(!policy.is_local_domain("mx.example.org"));
-    assert_eq!(policy.rcpt(ip(INSIDE), &address("x@mx.example.org")), Verdict::Relay);
+    assert_eq!(policy.rcpt(ip(INSIDE), &address("x@mx.example.org")), AddressClass::Relay);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn local_parts_beyond_ascii_ignore_case_too() {
     let mut input = input();
     input.aliases.push(alias("büro@example.org", &["x@people.example"]));
     let policy = Policy::new(input).unwrap();
-    assert!(matches!(policy.rcpt(ip(OUTSIDE), &address("BÜRO@example.org")), Verdict::Alias(_)));
+    assert!(matches!(policy.rcpt(ip(OUTSIDE), &address("BÜRO@example.org")), AddressClass::Alias(_)));
 }
 
 fn any_address() -> impl Strategy<Value = Address> {
@@ -339,7 +339,7 @@ proptest! {
             }
             prop_assert!(!policy.is_trusted(client));
             let verdict = policy.rcpt(client, &recipient);
-            prop_assert!(!matches!(verdict, Verdict::Relay), "{} {}", client, recipient);
+            prop_assert!(!matches!(verdict, AddressClass::Relay), "{} {}", client, recipient);
         }
     }
 
@@ -347,7 +347,7 @@ proptest! {
     fn a_local_domain_is_never_relayed(recipient in any_address()) {
         let policy = Policy::new(input()).unwrap();
         if policy.is_local_domain(recipient.domain()) {
-            prop_assert_ne!(policy.rcpt(ip(INSIDE), &recipient), Verdict::Relay);
+            prop_assert_ne!(policy.rcpt(ip(INSIDE), &recipient), AddressClass::Relay);
         }
     }
 
@@ -366,7 +366,7 @@ proptest! {
         match Policy::new(input) {
             Ok(policy) => {
                 prop_assert!(!cyclic);
-                let Verdict::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("n0@example.org")) else { panic!() };
+                let AddressClass::Alias(to) = policy.rcpt(ip(OUTSIDE), &address("n0@example.org")) else { panic!() };
                 let reach = reachable(&edges, 0);
                 prop_assert_eq!(to.addresses.len(), reach.len());
             }

@@ -56,7 +56,7 @@ use published::MxOrigin;
 pub use published::{DaneResult, DnssecFacts};
 use select::{AddressAnswer, LocalIdentity, MxAnswer, MxHost, TTL_S_MAX};
 use servers::{Asking, Servers};
-use stentor_policy::{Host as RouteTo, RouteHost};
+use stentor_policy::{HostSpec as RouteTo, RouteHost};
 use stentor_queue::site::{Enhanced, Resolution};
 use tokio::task::JoinSet;
 

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use stentor_policy::{Host as RouteTo, RouteHost};
+use stentor_policy::{HostSpec as RouteTo, RouteHost};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 

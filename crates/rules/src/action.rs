@@ -14,7 +14,7 @@ use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, RefusalCodes, refusal, rep
 
 /// An action that ends the evaluation of rules for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FinalAction {
     /// Accepted; no later rule is evaluated.
     Ok,
     /// As `Ok`, and the client may relay to this recipient.
@@ -27,8 +27,8 @@ pub enum Verdict {
 
 /// One action of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    End(Verdict),
+pub enum RuleAction {
+    End(FinalAction),
     /// The client may relay to this recipient; evaluation continues.
     MayRelay,
     /// No action; evaluation continues.
@@ -82,44 +82,46 @@ const KNOWN_OF_POSTFIX: &str = "valid actions: OK, PERMIT, REJECT, DEFER, DEFER_
     DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
 const TRY_LATER: &str = "Try again later";
 
-impl Action {
+impl RuleAction {
     /// Parses an action in our syntax, as in `do`.
     ///
     /// # Errors
     /// The text is not a valid action.
-    pub fn parse(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
-        let action = Action::parse_own(text, smtp_port)?;
+    pub fn parse(text: &str, smtp_port: u16) -> Result<RuleAction, ActionError> {
+        let action = RuleAction::parse_own(text, smtp_port)?;
         match &action {
-            Action::End(Verdict::Refuse(reply)) | Action::Route(NextHop::Refuse(reply)) if !reply.text.is_ascii() => {
+            RuleAction::End(FinalAction::Refuse(reply)) | RuleAction::Route(NextHop::Refuse(reply))
+                if !reply.text.is_ascii() =>
+            {
                 Err(ActionError::NotAscii(reply.text.to_string()))
             }
             _ => Ok(action),
         }
     }
 
-    fn parse_own(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
+    fn parse_own(text: &str, smtp_port: u16) -> Result<RuleAction, ActionError> {
         let (word, rest) = split(text);
         match word.to_ascii_lowercase().as_str() {
-            "relay" => bare(word, rest, Action::End(Verdict::Relay)),
-            "quarantine" => Ok(Action::Quarantine(rest.into())),
+            "relay" => bare(word, rest, RuleAction::End(FinalAction::Relay)),
+            "quarantine" => Ok(RuleAction::Quarantine(rest.into())),
             "class" => match rest {
-                "ordinary" => Ok(Action::Class(Class::Ordinary)),
-                "bulk" => Ok(Action::Class(Class::Bulk)),
+                "ordinary" => Ok(RuleAction::Class(Class::Ordinary)),
+                "bulk" => Ok(RuleAction::Class(Class::Bulk)),
                 _ => Err(ActionError::Missing { word: word.to_owned(), what: "`ordinary` or `bulk`" }),
             },
-            "remove_header" => Ok(Action::EditHeader(FieldEdit::removal(rest)?)),
-            "replace_header" => Ok(Action::EditHeader(FieldEdit::replacement(rest)?)),
+            "remove_header" => Ok(RuleAction::EditHeader(FieldEdit::removal(rest)?)),
+            "replace_header" => Ok(RuleAction::EditHeader(FieldEdit::replacement(rest)?)),
             "transfer_encoding" => match rest.to_ascii_lowercase().as_str() {
-                "7bit" => Ok(Action::TransferEncoding(Target::SevenBit)),
-                "8bit" => Ok(Action::TransferEncoding(Target::EightBit)),
+                "7bit" => Ok(RuleAction::TransferEncoding(Target::SevenBit)),
+                "8bit" => Ok(RuleAction::TransferEncoding(Target::EightBit)),
                 _ => Err(ActionError::Missing { word: word.to_owned(), what: "`8bit` or `7bit`" }),
             },
-            "route" => Ok(Action::Route(NextHop::parse(rest, smtp_port)?)),
+            "route" => Ok(RuleAction::Route(NextHop::parse(rest, smtp_port)?)),
             "copy" => match NextHop::parse(rest, smtp_port)? {
                 NextHop::Refuse(_) => {
                     Err(ActionError::Missing { word: word.to_owned(), what: "hosts, `mx` or `hop:NAME`" })
                 }
-                hop => Ok(Action::Copy(hop)),
+                hop => Ok(RuleAction::Copy(hop)),
             },
             _ => common(word, rest, &OURS, KNOWN),
         }
@@ -129,46 +131,48 @@ impl Action {
     ///
     /// # Errors
     /// The text is not a valid action, or it names a restriction (`reject_unauth_destination`), which is a rule here.
-    pub fn parse_postfix(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
+    pub fn parse_postfix(text: &str, smtp_port: u16) -> Result<RuleAction, ActionError> {
         let (word, rest) = split(text);
         match word.to_ascii_lowercase().as_str() {
-            "info" => Ok(Action::Warn(rest.into())),
+            "info" => Ok(RuleAction::Warn(rest.into())),
             // "defer if some later restriction would permit": here the recipient is deferred unless an earlier rule
             // decided.
-            "defer_if_permit" => Ok(Action::End(Verdict::Refuse(refusal(rest, POSTFIX.defer, TRY_LATER)))),
-            "filter" => Ok(Action::Route(crate::transport::next_hop(rest, smtp_port)?)),
+            "defer_if_permit" => Ok(RuleAction::End(FinalAction::Refuse(refusal(rest, POSTFIX.defer, TRY_LATER)))),
+            "filter" => Ok(RuleAction::Route(crate::transport::next_hop(rest, smtp_port)?)),
             // "An all-numerical result is treated as OK", for programs like pop-before-smtp; three digits with a text
             // are a reply.
-            word if word.bytes().all(|byte| byte.is_ascii_digit()) && rest.is_empty() => Ok(Action::End(Verdict::Ok)),
+            word if word.bytes().all(|byte| byte.is_ascii_digit()) && rest.is_empty() => {
+                Ok(RuleAction::End(FinalAction::Ok))
+            }
             _ => common(word, rest, &POSTFIX, KNOWN_OF_POSTFIX),
         }
     }
 }
 
-fn common(word: &str, rest: &str, defaults: &Defaults, known: &'static str) -> Result<Action, ActionError> {
-    let refuse = |codes, text| Ok(Action::End(Verdict::Refuse(refusal(rest, codes, text))));
+fn common(word: &str, rest: &str, defaults: &Defaults, known: &'static str) -> Result<RuleAction, ActionError> {
+    let refuse = |codes, text| Ok(RuleAction::End(FinalAction::Refuse(refusal(rest, codes, text))));
     match word.to_ascii_lowercase().as_str() {
         "" => Err(ActionError::Empty),
-        "ok" | "permit" => Ok(Action::End(Verdict::Ok)),
-        "dunno" => Ok(Action::Dunno),
+        "ok" | "permit" => Ok(RuleAction::End(FinalAction::Ok)),
+        "dunno" => Ok(RuleAction::Dunno),
         "reject" => expecting(word, rest, 5, refuse(defaults.reject, DENIED)),
         "defer" => expecting(word, rest, 4, refuse(defaults.defer, TRY_LATER)),
-        "discard" => Ok(Action::End(Verdict::Discard(rest.into()))),
-        "hold" => Ok(Action::Hold(rest.into())),
-        "warn" => Ok(Action::Warn(rest.into())),
-        "redirect" => address(word, rest).map(Action::Redirect),
-        "bcc" => address(word, rest).map(Action::Bcc),
-        "prepend" => field(rest).map(Action::Prepend),
+        "discard" => Ok(RuleAction::End(FinalAction::Discard(rest.into()))),
+        "hold" => Ok(RuleAction::Hold(rest.into())),
+        "warn" => Ok(RuleAction::Warn(rest.into())),
+        "redirect" => address(word, rest).map(RuleAction::Redirect),
+        "bcc" => address(word, rest).map(RuleAction::Bcc),
+        "prepend" => field(rest).map(RuleAction::Prepend),
         digits if reply_code(digits).is_some() => {
             let enhanced = if digits.starts_with('4') { defaults.defer.enhanced } else { defaults.reject.enhanced };
             let code = reply_code(digits).unwrap_or_default();
-            Ok(Action::End(Verdict::Refuse(refusal(rest, RefusalCodes { code, enhanced }, DENIED))))
+            Ok(RuleAction::End(FinalAction::Refuse(refusal(rest, RefusalCodes { code, enhanced }, DENIED))))
         }
         _ => Err(ActionError::Unknown { word: word.to_owned(), known }),
     }
 }
 
-fn bare(word: &str, rest: &str, action: Action) -> Result<Action, ActionError> {
+fn bare(word: &str, rest: &str, action: RuleAction) -> Result<RuleAction, ActionError> {
     if rest.is_empty() {
         Ok(action)
     } else {
@@ -177,13 +181,18 @@ fn bare(word: &str, rest: &str, action: Action) -> Result<Action, ActionError> {
 }
 
 /// Checks that the code fits the word: `reject 450 text` is probably a mistake.
-fn expecting(word: &str, rest: &str, class: u16, action: Result<Action, ActionError>) -> Result<Action, ActionError> {
+fn expecting(
+    word: &str,
+    rest: &str,
+    class: u16,
+    action: Result<RuleAction, ActionError>,
+) -> Result<RuleAction, ActionError> {
     let first = rest.split(' ').next().unwrap_or_default();
     let is_other_code =
         first.len() == 3 && first.bytes().all(|byte| byte.is_ascii_digit()) && reply_code(first).is_none();
     match &action {
         _ if is_other_code => Err(ActionError::Code { word: word.to_owned(), class, text: rest.to_owned() }),
-        Ok(Action::End(Verdict::Refuse(reply)))
+        Ok(RuleAction::End(FinalAction::Refuse(reply)))
             if reply.code / 100 != class || reply.enhanced.is_some_and(|code| u16::from(code.class) != class) =>
         {
             Err(ActionError::Code { word: word.to_owned(), class, text: rest.to_owned() })
@@ -214,20 +223,20 @@ mod tests {
 
     use super::*;
 
-    fn shown(action: Result<Action, ActionError>) -> String {
+    fn shown(action: Result<RuleAction, ActionError>) -> String {
         match action {
-            Ok(Action::End(Verdict::Refuse(reply))) => reply.to_string(),
+            Ok(RuleAction::End(FinalAction::Refuse(reply))) => reply.to_string(),
             Ok(action) => format!("{action:?}"),
             Err(error) => format!("! {error}"),
         }
     }
 
     fn ours(text: &str) -> String {
-        shown(Action::parse(text, 25))
+        shown(RuleAction::parse(text, 25))
     }
 
     fn postfix(text: &str) -> String {
-        shown(Action::parse_postfix(text, 25))
+        shown(RuleAction::parse_postfix(text, 25))
     }
 
     #[test]
@@ -271,27 +280,27 @@ mod tests {
 
     #[test]
     fn the_rest() {
-        assert_eq!(Action::parse("OK", 25), Ok(Action::End(Verdict::Ok)));
-        assert_eq!(Action::parse("hold ask  legal ", 25), Ok(Action::Hold("ask  legal".into())));
-        assert_eq!(Action::parse("quarantine spam", 25), Ok(Action::Quarantine("spam".into())));
+        assert_eq!(RuleAction::parse("OK", 25), Ok(RuleAction::End(FinalAction::Ok)));
+        assert_eq!(RuleAction::parse("hold ask  legal ", 25), Ok(RuleAction::Hold("ask  legal".into())));
+        assert_eq!(RuleAction::parse("quarantine spam", 25), Ok(RuleAction::Quarantine("spam".into())));
         assert!(postfix("quarantine x").starts_with('!'), "Postfix has none");
-        assert_eq!(Action::parse("bcc a@b.test", 25), Ok(Action::Bcc("a@b.test".parse().unwrap())));
-        assert_eq!(Action::parse("prepend X-A: b: c", 25), Ok(Action::Prepend("X-A: b: c".into())));
+        assert_eq!(RuleAction::parse("bcc a@b.test", 25), Ok(RuleAction::Bcc("a@b.test".parse().unwrap())));
+        assert_eq!(RuleAction::parse("prepend X-A: b: c", 25), Ok(RuleAction::Prepend("X-A: b: c".into())));
         assert_eq!(
-            Action::parse("remove_header X-A: b", 25),
-            Ok(Action::EditHeader(FieldEdit::removal("x-a: b").unwrap()))
+            RuleAction::parse("remove_header X-A: b", 25),
+            Ok(RuleAction::EditHeader(FieldEdit::removal("x-a: b").unwrap()))
         );
-        assert_eq!(Action::parse("transfer_encoding 8BIT", 25), Ok(Action::TransferEncoding(Target::EightBit)));
-        assert_eq!(Action::parse_postfix("1234", 25), Ok(Action::End(Verdict::Ok)));
-        assert_eq!(Action::parse_postfix("permit", 25), Ok(Action::End(Verdict::Ok)));
-        assert_eq!(Action::parse_postfix("INFO x", 25), Ok(Action::Warn("x".into())));
+        assert_eq!(RuleAction::parse("transfer_encoding 8BIT", 25), Ok(RuleAction::TransferEncoding(Target::EightBit)));
+        assert_eq!(RuleAction::parse_postfix("1234", 25), Ok(RuleAction::End(FinalAction::Ok)));
+        assert_eq!(RuleAction::parse_postfix("permit", 25), Ok(RuleAction::End(FinalAction::Ok)));
+        assert_eq!(RuleAction::parse_postfix("INFO x", 25), Ok(RuleAction::Warn("x".into())));
     }
 
     proptest! {
         #[test]
         fn never_panics(text in "\\PC{0,60}") {
-            let _ = Action::parse(&text, 25);
-            let _ = Action::parse_postfix(&text, 25);
+            let _ = RuleAction::parse(&text, 25);
+            let _ = RuleAction::parse_postfix(&text, 25);
         }
     }
 }

@@ -8,7 +8,7 @@ use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 use stentor_reputation::DnsList;
 
-use crate::action::Action;
+use crate::action::RuleAction;
 use crate::address::{AddressPattern, AddressSet, Key};
 use crate::addresses::Addresses;
 use crate::content::Matcher;
@@ -110,12 +110,12 @@ impl Rulebook {
         let has_tables = !book.recipient_tables.is_empty() || !book.sender_tables.is_empty();
         let routes = |rule: &Rule| match &rule.does {
             RuleEffect::Table => true,
-            RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(_))),
+            RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, RuleAction::Route(_))),
         };
         let refuses = |rule: &Rule| match &rule.does {
             RuleEffect::Table => true,
             RuleEffect::Actions(actions) => {
-                actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_))))
+                actions.iter().any(|action| matches!(action, RuleAction::Route(NextHop::Refuse(_))))
             }
         };
         let place = |who: HopSource| book.order.iter().position(|other| other == who);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stentor_mail::reply::Reply;
 
-use crate::action::{Action, Verdict};
+use crate::action::{FinalAction, RuleAction};
 use crate::facts::Facts;
 
 /// Placeholders in texts: the client's address, and the lists that contain it.
@@ -28,29 +28,29 @@ impl ClientMatch {
 
     /// Fills in `{client}` and `{lists}` in the action's text, so that a sender's postmaster sees where to request
     /// delisting.
-    pub(crate) fn filled(&self, action: Action) -> Action {
+    pub(crate) fn filled(&self, action: RuleAction) -> RuleAction {
         match action {
-            Action::End(Verdict::Refuse(reply)) if reply.text.contains('{') => {
-                Action::End(Verdict::Refuse(Reply { text: self.text(&reply.text).into(), ..reply }))
+            RuleAction::End(FinalAction::Refuse(reply)) if reply.text.contains('{') => {
+                RuleAction::End(FinalAction::Refuse(Reply { text: self.text(&reply.text).into(), ..reply }))
             }
-            Action::End(Verdict::Discard(text)) => Action::End(Verdict::Discard(self.boxed(text))),
-            Action::Hold(text) => Action::Hold(self.boxed(text)),
-            Action::Quarantine(text) => Action::Quarantine(self.boxed(text)),
-            Action::Warn(text) => Action::Warn(self.boxed(text)),
-            Action::Prepend(field) => Action::Prepend(self.boxed(field)),
+            RuleAction::End(FinalAction::Discard(text)) => RuleAction::End(FinalAction::Discard(self.boxed(text))),
+            RuleAction::Hold(text) => RuleAction::Hold(self.boxed(text)),
+            RuleAction::Quarantine(text) => RuleAction::Quarantine(self.boxed(text)),
+            RuleAction::Warn(text) => RuleAction::Warn(self.boxed(text)),
+            RuleAction::Prepend(field) => RuleAction::Prepend(self.boxed(field)),
             other => other,
         }
     }
 
     /// Whether an action's text contains `{lists}`.
-    pub fn has_lists(action: &Action) -> bool {
+    pub fn has_lists(action: &RuleAction) -> bool {
         match action {
-            Action::End(Verdict::Refuse(reply)) => reply.text.contains(LISTS),
-            Action::End(Verdict::Discard(text))
-            | Action::Hold(text)
-            | Action::Quarantine(text)
-            | Action::Warn(text)
-            | Action::Prepend(text) => text.contains(LISTS),
+            RuleAction::End(FinalAction::Refuse(reply)) => reply.text.contains(LISTS),
+            RuleAction::End(FinalAction::Discard(text))
+            | RuleAction::Hold(text)
+            | RuleAction::Quarantine(text)
+            | RuleAction::Warn(text)
+            | RuleAction::Prepend(text) => text.contains(LISTS),
             _ => false,
         }
     }

@@ -5,9 +5,9 @@ use stentor_reputation::ClientName;
 
 use crate::address::{AddressPattern, AddressSet, Key};
 use crate::content::ContentConditions;
-use crate::facts::{Answer, Facts, Field, Subject, TableEntry, TableId, Tables};
+use crate::facts::{Facts, Field, LookupResult, Subject, TableEntry, TableId, Tables};
 use crate::names::{ClientPattern, NamePattern, UNKNOWN};
-use crate::service::{Service, Stage};
+use crate::service::{PolicyServiceCheck, ServiceStage};
 use crate::stranger_conditions::StrangerConditions;
 
 /// Conditions that must all match. An empty one is not set.
@@ -25,7 +25,7 @@ pub struct Conditions {
     tables: Vec<(Field, TableId)>,
     /// Conditions on untrusted clients, evaluated after all others.
     pub strangers: StrangerConditions,
-    service: Option<Service>,
+    service: Option<PolicyServiceCheck>,
     /// Conditions on the content, evaluated at the end of the data.
     pub content: ContentConditions,
 }
@@ -98,7 +98,7 @@ impl Conditions {
     }
 
     /// Sets the policy service whose answer is the rule's action.
-    pub fn service(&mut self, service: Service) {
+    pub fn service(&mut self, service: PolicyServiceCheck) {
         self.service = Some(service);
     }
 
@@ -121,7 +121,7 @@ impl Conditions {
 
     /// The policy service to query at the end of the data.
     pub(crate) fn end_of_data_service(&self) -> Option<TableId> {
-        self.service.filter(|service| service.stage == Stage::EndOfData).map(|service| service.table)
+        self.service.filter(|service| service.stage == ServiceStage::EndOfData).map(|service| service.table)
     }
 
     /// Whether some condition is evaluated at the end of the data.
@@ -259,12 +259,12 @@ impl Conditions {
     pub(crate) fn ask_service(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Option<Match> {
         let service = self.service?.table;
         Some(match tables.ask_service(service, facts) {
-            Answer::Found(found) => {
+            LookupResult::Found(found) => {
                 Match::Yes(Some(TableHit { table: service, field: Field::Recipient, entry: found }))
             }
-            Answer::NotFound => Match::No("policy_service"),
-            Answer::Unavailable(why) => Match::Unavailable(service, why),
-            Answer::Pending => Match::Pending,
+            LookupResult::NotFound => Match::No("policy_service"),
+            LookupResult::Unavailable(why) => Match::Unavailable(service, why),
+            LookupResult::Pending => Match::Pending,
         })
     }
 
@@ -329,10 +329,10 @@ impl Conditions {
         };
         for (_, table) in self.tables.iter().filter(|(of, _)| *of == field) {
             match tables.ask(*table, field, subject) {
-                Answer::Found(found) => return Match::Yes(Some(TableHit { table: *table, field, entry: found })),
-                Answer::NotFound => {}
-                Answer::Unavailable(why) => return Match::Unavailable(*table, why),
-                Answer::Pending => return Match::Pending,
+                LookupResult::Found(found) => return Match::Yes(Some(TableHit { table: *table, field, entry: found })),
+                LookupResult::NotFound => {}
+                LookupResult::Unavailable(why) => return Match::Unavailable(*table, why),
+                LookupResult::Pending => return Match::Pending,
             }
         }
         Match::No(field.name())

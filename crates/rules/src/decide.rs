@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stentor_mail::reply::Reply;
 use stentor_policy as policy;
 
-use crate::action::{Action, ActionError, Verdict};
+use crate::action::{ActionError, FinalAction, RuleAction};
 use crate::book::Rulebook;
 use crate::client_match::ClientMatch;
 use crate::conditions::{Match, TableHit};
@@ -97,17 +97,17 @@ impl Rulebook {
         }
         let results = self.rules(facts, tables, steps)?;
         let RuleResults { verdict, may_relay: may_relay_by, route, mut marks } = results;
-        marks.accepted = matches!(verdict, Some((Verdict::Ok, _)));
+        marks.accepted = matches!(verdict, Some((FinalAction::Ok, _)));
         let may_relay = match &verdict {
-            Some((Verdict::Refuse(reply), by)) => {
+            Some((FinalAction::Refuse(reply), by)) => {
                 let outcome = Outcome::Refuse(reply.clone());
                 return Ok(Decision { outcome, why: by.clone(), route: None, marks });
             }
-            Some((Verdict::Discard(text), by)) => {
+            Some((FinalAction::Discard(text), by)) => {
                 let outcome = Outcome::Discard(text.clone());
                 return Ok(Decision { outcome, why: by.clone(), route: None, marks });
             }
-            Some((Verdict::Relay, _)) => true,
+            Some((FinalAction::Relay, _)) => true,
             _ => may_relay_by.is_some(),
         };
         let mapped = match self.addresses_of(facts, tables, steps)? {
@@ -138,7 +138,7 @@ impl Rulebook {
             return Ok(standing_for(meant, marks, route));
         }
         // A rule with `ok` does not permit relaying.
-        let by_rule = verdict.filter(|(verdict, _)| *verdict == Verdict::Relay).map(|(_, by)| by).or(may_relay_by);
+        let by_rule = verdict.filter(|(verdict, _)| *verdict == FinalAction::Relay).map(|(_, by)| by).or(may_relay_by);
         let why = match by_rule {
             Some(by) => by,
             None if is_relay_domain => DecisionReason::RelayDomain,
@@ -288,10 +288,10 @@ impl Rulebook {
 
     /// The action of a table's value. RELAY has no effect for senders and HELO names, which can be forged: sendmail
     /// permits it for senders only with `FEATURE(relay_mail_from)`, and never for HELO names.
-    pub(crate) fn action_for(&self, table: TableId, field: Field, value: &str) -> Result<Action, ActionError> {
+    pub(crate) fn action_for(&self, table: TableId, field: Field, value: &str) -> Result<RuleAction, ActionError> {
         let action = action_of(self.dialect(table), value, self.smtp_port)?;
         let is_claim = matches!(field, Field::Sender | Field::Helo);
-        Ok(if is_claim && action == Action::MayRelay { Action::Dunno } else { action })
+        Ok(if is_claim && action == RuleAction::MayRelay { RuleAction::Dunno } else { action })
     }
 
     /// Applies the action of a rule that holds.
@@ -322,7 +322,7 @@ impl Rulebook {
                 };
                 match action {
                     Ok(action) => {
-                        let is_any = action != Action::Dunno;
+                        let is_any = action != RuleAction::Dunno;
                         note(steps, || {
                             let nothing =
                                 || format!("yes: {}, which does not decide; continue with the next rule", found.value);
@@ -348,7 +348,7 @@ impl Rulebook {
 
 impl RuleResults {
     /// Applies an action of a rule; if the rule only warns, the action is recorded.
-    fn take(&mut self, action: Action, by: DecisionReason, rule: &Rule, met: &ClientMatch) {
+    fn take(&mut self, action: RuleAction, by: DecisionReason, rule: &Rule, met: &ClientMatch) {
         if rule.is_warning {
             self.warn(action, &met.words, by);
         } else {
@@ -362,7 +362,7 @@ fn standing_for(meant: ExpandedAddress, marks: Marks, route: Option<(NextHop, De
     here(verdict.into(), by, Marks { left_out, ..marks }, route)
 }
 
-fn local(base: policy::Decision, marks: Marks, route: Option<(NextHop, DecisionReason)>) -> Decision {
+fn local(base: policy::AddressDecision, marks: Marks, route: Option<(NextHop, DecisionReason)>) -> Decision {
     here(base.verdict.into(), DecisionReason::Base(base.why), marks, route)
 }
 

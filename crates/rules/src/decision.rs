@@ -8,7 +8,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mime::recode::Target;
 use stentor_policy as policy;
 
-use crate::action::Action;
+use crate::action::RuleAction;
 use crate::book::Rulebook;
 use crate::client_match::ClientMatch;
 use crate::dry_run::DryRunAction;
@@ -70,8 +70,8 @@ pub enum DecisionReason {
 
 impl DecisionReason {
     /// Names a rule with this action, and the matches if the action ends the evaluation.
-    pub(crate) fn of_rule(rule: &Rule, at: RuleId, action: &Action, met: &ClientMatch) -> DecisionReason {
-        let is_met = matches!(action, Action::End(_)) && !rule.is_warning && !met.words.is_empty();
+    pub(crate) fn of_rule(rule: &Rule, at: RuleId, action: &RuleAction, met: &ClientMatch) -> DecisionReason {
+        let is_met = matches!(action, RuleAction::End(_)) && !rule.is_warning && !met.words.is_empty();
         if is_met { DecisionReason::Stranger(at, met.words.as_str().into()) } else { DecisionReason::Rule(at) }
     }
 }
@@ -93,17 +93,17 @@ pub struct RuleEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// A list, an alias or a bounce address.
-    Local(policy::Verdict),
+    Local(policy::AddressClass),
     Relay(NextHop),
     Refuse(Reply),
     /// The message is accepted and dropped.
     Discard(Box<str>),
 }
 
-impl From<policy::Verdict> for Outcome {
-    fn from(verdict: policy::Verdict) -> Outcome {
+impl From<policy::AddressClass> for Outcome {
+    fn from(verdict: policy::AddressClass) -> Outcome {
         match verdict {
-            policy::Verdict::Refuse(reply) => Outcome::Refuse(reply),
+            policy::AddressClass::Refuse(reply) => Outcome::Refuse(reply),
             other => Outcome::Local(other),
         }
     }
@@ -153,30 +153,30 @@ impl Marks {
     }
 
     /// Adds an action of a rule; an earlier one takes precedence.
-    pub(crate) fn add(&mut self, action: Action, by: DecisionReason) {
+    pub(crate) fn add(&mut self, action: RuleAction, by: DecisionReason) {
         match action {
-            Action::Hold(text) => {
+            RuleAction::Hold(text) => {
                 self.hold.get_or_insert((text, by));
             }
-            Action::Quarantine(text) => {
+            RuleAction::Quarantine(text) => {
                 self.quarantine.get_or_insert((text, by));
             }
-            Action::Redirect(to) => {
+            RuleAction::Redirect(to) => {
                 self.redirect.get_or_insert((to, by));
             }
-            Action::Bcc(to) => self.bcc(to, by),
-            Action::Prepend(field) => self.prepend.push(field),
-            Action::EditHeader(edit) => self.edits.push(edit),
-            Action::TransferEncoding(target) => {
+            RuleAction::Bcc(to) => self.bcc(to, by),
+            RuleAction::Prepend(field) => self.prepend.push(field),
+            RuleAction::EditHeader(edit) => self.edits.push(edit),
+            RuleAction::TransferEncoding(target) => {
                 self.transfer_encoding.get_or_insert(target);
             }
-            Action::Warn(text) => self.warn.push(text),
-            Action::Class(class) => {
+            RuleAction::Warn(text) => self.warn.push(text),
+            RuleAction::Class(class) => {
                 self.class.get_or_insert(class);
             }
-            Action::Copy(hop) => self.copy(hop, by),
+            RuleAction::Copy(hop) => self.copy(hop, by),
             // These decide about the recipient: `RuleResults`.
-            Action::Dunno | Action::End(_) | Action::MayRelay | Action::Route(_) => {}
+            RuleAction::Dunno | RuleAction::End(_) | RuleAction::MayRelay | RuleAction::Route(_) => {}
         }
     }
 

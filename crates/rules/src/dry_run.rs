@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use crate::action::Action;
+use crate::action::RuleAction;
 use crate::words::in_words;
 
 /// An action that is not carried out, and the matches of the rule's conditions on untrusted clients; empty: it has
 /// none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DryRunAction {
-    pub action: Action,
+    pub action: RuleAction,
     pub met: Box<str>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::action::Action;
+use crate::action::RuleAction;
 use crate::book::Rulebook;
 use crate::decision::{AUTHENTICATED, DecisionReason};
 use crate::facts::TableId;
@@ -103,7 +103,7 @@ impl Rulebook {
 }
 
 /// Text for a rule that holds, with its action.
-pub(crate) fn yes(rule: &Rule, action: &Action) -> String {
+pub(crate) fn yes(rule: &Rule, action: &RuleAction) -> String {
     if rule.is_warning {
         format!("yes: would {}, but only warns", in_words(action))
     } else {

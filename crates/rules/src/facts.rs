@@ -120,7 +120,7 @@ pub struct TableEntry {
 
 /// Result of a table lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum LookupResult {
     Found(TableEntry),
     NotFound,
     /// The table is unavailable, with the reason.
@@ -132,11 +132,11 @@ pub enum Answer {
 /// Answers of tables and of the DNS. During one decision, the same query gets the same answer.
 pub trait Tables {
     /// Looks up the partial keys documented for the table's dialect, most specific first.
-    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer;
+    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> LookupResult;
 
     /// Queries a policy service about the recipient; the result is an action in Postfix's syntax.
-    fn ask_service(&self, _service: TableId, _facts: &Facts<'_>) -> Answer {
-        Answer::Unavailable("policy services cannot be queried here".to_owned())
+    fn ask_service(&self, _service: TableId, _facts: &Facts<'_>) -> LookupResult {
+        LookupResult::Unavailable("policy services cannot be queried here".to_owned())
     }
 
     /// A file included by an alias file, as read together with it; `None`: it was not read. `user`: see

@@ -12,7 +12,7 @@ use stentor_mime::charset::Charset;
 use stentor_mime::field::Edit;
 use stentor_mime::words::{self, CharsetLabel, Form};
 
-use crate::content::{ContentError, Pattern};
+use crate::content::{ContentConditionError, Pattern};
 
 /// Fields that cannot be edited: loop detection needs them.
 const KEPT: [&str; 4] = ["received", "delivered-to", "list-id", "x-original-list-id"];
@@ -38,7 +38,7 @@ pub enum FieldEditError {
     #[error("{0} fields cannot be edited: loop detection needs them")]
     Kept(String),
     #[error("{0}")]
-    Pattern(#[from] ContentError),
+    Pattern(#[from] ContentConditionError),
     #[error("write Field-Name: /pattern/ VALUE on one line, with at most {PARTS_MAX} references such as $1")]
     Value,
     #[error("${0}: the pattern has no such group; write ${{1}}x before letters or digits, and $$ for a dollar sign")]

@@ -46,14 +46,15 @@ mod waiting;
 mod wishes;
 mod words;
 
-pub use action::{Action, ActionError, Verdict};
+pub use action::{ActionError, FinalAction, RuleAction};
 pub use address::{AddressPattern, Key, PatternError};
 pub use addresses::{Addresses, Generic, Masquerade, Rewriting};
 pub use book::{Book, RelayDomains, Rulebook};
 pub use client_match::ClientMatch;
 pub use conditions::Conditions;
 pub use content::{
-    AuthResults, AuthTest, ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test, claims, unlikely,
+    AuthResults, AuthTest, ContentConditionError, ContentConditions, Hits, Matcher, Pattern, Scan, Test, claims,
+    unlikely,
 };
 pub use decision::{
     AUTHENTICATED, CERTIFIED, COPIED, Decision, DecisionReason, Marks, OpenRule, Outcome, PendingLookup, REDIRECTED,
@@ -61,7 +62,7 @@ pub use decision::{
 };
 pub use dry_run::DryRunAction;
 pub use explain::{Step, UnknownFact};
-pub use facts::{Answer, Facts, Field, SessionFacts, Subject, TableEntry, TableId, Tables, TlsFacts};
+pub use facts::{Facts, Field, LookupResult, SessionFacts, Subject, TableEntry, TableId, Tables, TlsFacts};
 pub use field_edit::{FieldEdit, FieldEditError};
 pub use hop::{HopError, NextHop, name_of};
 pub use lookup::{LookupBuffers, TableKey, find, keys};
@@ -70,7 +71,7 @@ pub use results::RuleResults;
 pub use rewrite::Part;
 pub use routes::{HopSource, Order, RouteEntry, Routes, Unroutable};
 pub use rule::{Dialect, Rule, RuleEffect, RuleId, TableName};
-pub use service::{Service, SessionQuestion, Stage, WholeMessage, policy_request};
+pub use service::{PolicyServiceCheck, ServiceStage, SessionQuestion, WholeMessage, policy_request};
 pub use stands_for::{ADDRESSES_MAX, AddressQuery};
 pub use stentor_reputation::ClientName;
 pub use stentor_tables::{Included, NotIncluded};

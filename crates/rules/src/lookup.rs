@@ -8,7 +8,7 @@ use stentor_tables::expand::expand;
 use stentor_tables::{Scratch, Table};
 
 use crate::address::Key;
-use crate::facts::{Answer, Field, Subject, TableEntry, TableId};
+use crate::facts::{Field, LookupResult, Subject, TableEntry, TableId};
 use crate::rule::Dialect;
 
 /// Maximum key sets kept: a decision looks up few subjects, in as many forms as there are dialects.
@@ -125,35 +125,35 @@ pub fn find(
     subject: Subject<'_>,
     asking: &mut LookupBuffers,
     place_of: impl Fn(&str) -> String,
-) -> Answer {
+) -> LookupResult {
     let takes_parts = table.takes_partial_keys();
     if let Some(own) = own_keys(dialect, subject, takes_parts) {
         for key in &own {
             match said(table.get(key.as_bytes(), &mut asking.scratch), key.as_bytes(), &place_of) {
-                Answer::NotFound => {}
+                LookupResult::NotFound => {}
                 other => return other,
             }
         }
-        return Answer::NotFound;
+        return LookupResult::NotFound;
     }
     let at = asking.keys_of(dialect, field, subject);
     let LookupBuffers { kept, scratch, .. } = asking;
     let kept = &mut kept[at];
     if kept.is_missed(id) {
-        return Answer::NotFound;
+        return LookupResult::NotFound;
     }
     for candidate in kept.candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial) {
         match said(table.get_candidate(&candidate, scratch), candidate.key, &place_of) {
-            Answer::NotFound => {}
-            Answer::Found(found) => {
+            LookupResult::NotFound => {}
+            LookupResult::Found(found) => {
                 let value = filled(dialect, found.value, candidate.key, &candidate.arguments);
-                return Answer::Found(TableEntry { value, ..found });
+                return LookupResult::Found(TableEntry { value, ..found });
             }
             other => return other,
         }
     }
     kept.miss(id);
-    Answer::NotFound
+    LookupResult::NotFound
 }
 
 /// Keys of tables in our own syntax: those that patterns of rules would match, and the catch-all. A quoted address
@@ -244,18 +244,18 @@ fn client_text(dialect: Dialect, client: IpAddr) -> String {
 }
 
 /// Converts a table's answer for this key.
-fn said(answer: stentor_tables::Answer<'_>, key: &[u8], place_of: &impl Fn(&str) -> String) -> Answer {
+fn said(answer: stentor_tables::TableResult<'_>, key: &[u8], place_of: &impl Fn(&str) -> String) -> LookupResult {
     match answer {
-        stentor_tables::Answer::Found { value, place } => {
+        stentor_tables::TableResult::Found { value, place } => {
             let key = String::from_utf8_lossy(key).into_owned();
             let place = match place {
                 Some((file, 0)) => file.to_owned(),
                 Some((file, line)) => format!("{file}:{line}"),
                 None => place_of(&key),
             };
-            Answer::Found(TableEntry { value: String::from_utf8_lossy(value).into_owned(), key, place })
+            LookupResult::Found(TableEntry { value: String::from_utf8_lossy(value).into_owned(), key, place })
         }
-        stentor_tables::Answer::NotFound => Answer::NotFound,
-        stentor_tables::Answer::Tempfail(why) => Answer::Unavailable(why.to_owned()),
+        stentor_tables::TableResult::NotFound => LookupResult::NotFound,
+        stentor_tables::TableResult::Tempfail(why) => LookupResult::Unavailable(why.to_owned()),
     }
 }

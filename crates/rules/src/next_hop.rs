@@ -6,7 +6,7 @@ use crate::address::Key;
 use crate::book::Rulebook;
 use crate::decision::{DecisionReason, End, MISCONFIGURED, Marks, PendingLookup, UNAVAILABLE, ended};
 use crate::explain::{Step, note};
-use crate::facts::{Answer, Facts, Field, Subject, TableId, Tables};
+use crate::facts::{Facts, Field, LookupResult, Subject, TableId, Tables};
 use crate::hop::NextHop;
 use crate::routes::HopSource;
 use crate::rule::hop_of;
@@ -115,13 +115,13 @@ impl Rulebook {
                 continue;
             }
             let found = match tables.ask(*id, field, Subject::Address(key)) {
-                Answer::Found(found) => found,
-                Answer::NotFound => {
+                LookupResult::Found(found) => found,
+                LookupResult::NotFound => {
                     note(steps, || (self.asked_table(*id), String::new(), "not found".to_owned()));
                     continue;
                 }
-                Answer::Pending => return Err(End::Pending),
-                Answer::Unavailable(why) => {
+                LookupResult::Pending => return Err(End::Pending),
+                LookupResult::Unavailable(why) => {
                     note(steps, || (self.asked_table(*id), String::new(), format!("unavailable: {why}")));
                     return Err(ended(
                         UNAVAILABLE,

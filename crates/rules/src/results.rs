@@ -10,7 +10,7 @@
 use stentor_mail::reply::Reply;
 use stentor_policy as policy;
 
-use crate::action::{Action, Verdict};
+use crate::action::{FinalAction, RuleAction};
 use crate::decision::{Decision, DecisionReason, Marks, Outcome};
 use crate::dry_run::DryRunAction;
 use crate::hop::NextHop;
@@ -19,7 +19,7 @@ use crate::hop::NextHop;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleResults {
     /// Action that ended the evaluation.
-    pub verdict: Option<(Verdict, DecisionReason)>,
+    pub verdict: Option<(FinalAction, DecisionReason)>,
     /// First rule that permits relaying and continues.
     pub may_relay: Option<DecisionReason>,
     pub route: Option<(NextHop, DecisionReason)>,
@@ -28,15 +28,15 @@ pub struct RuleResults {
 
 impl RuleResults {
     /// Adds an action of a rule that holds.
-    pub(crate) fn add(&mut self, action: Action, by: DecisionReason) {
+    pub(crate) fn add(&mut self, action: RuleAction, by: DecisionReason) {
         match action {
-            Action::End(verdict) => {
+            RuleAction::End(verdict) => {
                 self.verdict.get_or_insert((verdict, by));
             }
-            Action::MayRelay => {
+            RuleAction::MayRelay => {
                 self.may_relay.get_or_insert(by);
             }
-            Action::Route(hop) => {
+            RuleAction::Route(hop) => {
                 self.route.get_or_insert((hop, by));
             }
             other => self.marks.add(other, by),
@@ -44,7 +44,7 @@ impl RuleResults {
     }
 
     /// Adds an action of a rule that only warns, and the matches of its conditions.
-    pub(crate) fn warn(&mut self, action: Action, met: &str, by: DecisionReason) {
+    pub(crate) fn warn(&mut self, action: RuleAction, met: &str, by: DecisionReason) {
         self.marks.would.push((DryRunAction { action, met: met.into() }, by));
     }
 
@@ -56,7 +56,7 @@ impl RuleResults {
     /// The refusal, if there is one.
     pub fn refusal(&self) -> Option<(&Reply, &DecisionReason)> {
         match &self.verdict {
-            Some((Verdict::Refuse(reply), by)) => Some((reply, by)),
+            Some((FinalAction::Refuse(reply), by)) => Some((reply, by)),
             _ => None,
         }
     }
@@ -64,7 +64,7 @@ impl RuleResults {
     /// The text of a discard.
     pub fn discard(&self) -> Option<(&str, &DecisionReason)> {
         match &self.verdict {
-            Some((Verdict::Discard(text), by)) => Some((text, by)),
+            Some((FinalAction::Discard(text), by)) => Some((text, by)),
             _ => None,
         }
     }
@@ -74,7 +74,7 @@ impl Decision {
     /// The refusal of the recipient, if there is one.
     pub fn refusal(&self) -> Option<&Reply> {
         match &self.outcome {
-            Outcome::Refuse(reply) | Outcome::Local(policy::Verdict::Refuse(reply)) => Some(reply),
+            Outcome::Refuse(reply) | Outcome::Local(policy::AddressClass::Refuse(reply)) => Some(reply),
             _ => None,
         }
     }
@@ -85,8 +85,8 @@ impl Decision {
         self.marks.merge(marks);
         let is_open = !matches!(self.outcome, Outcome::Discard(_)) && self.refusal().is_none();
         let ended = match verdict {
-            Some((Verdict::Refuse(reply), by)) if self.refusal().is_none() => Some((Outcome::Refuse(reply), by)),
-            Some((Verdict::Discard(text), by)) if is_open => Some((Outcome::Discard(text), by)),
+            Some((FinalAction::Refuse(reply), by)) if self.refusal().is_none() => Some((Outcome::Refuse(reply), by)),
+            Some((FinalAction::Discard(text), by)) if is_open => Some((Outcome::Discard(text), by)),
             _ => None,
         };
         match (ended, route) {

@@ -8,7 +8,7 @@
 //!
 //! Failure: an unavailable table, a loop, or a value that is not a single address defers the message.
 
-use stentor_addresses::{Role, Target, parse};
+use stentor_addresses::{AddressRole, ExpansionTarget, parse};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 
@@ -16,7 +16,7 @@ use crate::addresses::{Masquerade, extension};
 use crate::book::Rulebook;
 use crate::decision::{MISCONFIGURED, PendingLookup, UNAVAILABLE};
 use crate::explain::{Step, note};
-use crate::facts::{Answer, Field, Subject, TableId, Tables};
+use crate::facts::{Field, LookupResult, Subject, TableId, Tables};
 use crate::rule::Dialect;
 
 /// Maximum repeated lookups of one address.
@@ -44,15 +44,15 @@ impl Rulebook {
     pub fn canonical(
         &self,
         address: &Address,
-        role: Role,
+        role: AddressRole,
         part: Part,
         tables: &dyn Tables,
         mut steps: Option<&mut Vec<Step>>,
     ) -> Result<Result<Option<Address>, Reply>, PendingLookup> {
         let rewriting = &self.addresses.rewriting;
         let own = match role {
-            Role::Sender => &rewriting.sender_canonical,
-            Role::Recipient => &rewriting.recipient_canonical,
+            AddressRole::Sender => &rewriting.sender_canonical,
+            AddressRole::Recipient => &rewriting.recipient_canonical,
         };
         let mut now = address.clone();
         for ids in [own, &rewriting.canonical] {
@@ -62,7 +62,7 @@ impl Rulebook {
                 Err(Stop::Refuse(reply)) => return Ok(Err(reply)),
             }
         }
-        if (role, part) != (Role::Recipient, Part::Envelope)
+        if (role, part) != (AddressRole::Recipient, Part::Envelope)
             && let Some(shorter) = rewriting.masquerade.address(&now)
         {
             note(&mut steps, || (format!("masquerade {now}"), String::new(), shorter.to_string()));
@@ -79,7 +79,7 @@ impl Rulebook {
     pub fn generic(
         &self,
         address: &Address,
-        role: Role,
+        role: AddressRole,
         tables: &dyn Tables,
         mut steps: Option<&mut Vec<Step>>,
     ) -> Result<Result<Option<Address>, Reply>, PendingLookup> {
@@ -92,7 +92,8 @@ impl Rulebook {
         for id in &own.generic.tables {
             // As with sendmail's class G, and its genericstable for senders.
             let is_asked = self.dialect(*id) != Dialect::Genericstable
-                || role == Role::Sender && (self.has_own(address.domain()) || own.generic.has_domain(address.domain()));
+                || role == AddressRole::Sender
+                    && (self.has_own(address.domain()) || own.generic.has_domain(address.domain()));
             if !is_asked {
                 continue;
             }
@@ -143,13 +144,13 @@ impl Rulebook {
         let subject = Subject::Mailbox { address: address.as_str(), is_local: self.has_names(address.domain()) };
         let asked = || format!("{what} {}", self.table_name(id));
         let found = match tables.ask(id, Field::Recipient, subject) {
-            Answer::Found(found) => found,
-            Answer::NotFound => {
+            LookupResult::Found(found) => found,
+            LookupResult::NotFound => {
                 note(steps, || (asked(), String::new(), format!("has nothing for {address}")));
                 return Ok(None);
             }
-            Answer::Pending => return Err(Stop::Pending),
-            Answer::Unavailable(why) => {
+            LookupResult::Pending => return Err(Stop::Pending),
+            LookupResult::Unavailable(why) => {
                 note(steps, || (asked(), String::new(), format!("unavailable: {why}")));
                 return Err(Stop::Refuse(UNAVAILABLE));
             }
@@ -160,8 +161,8 @@ impl Rulebook {
             _ => String::new(),
         };
         let next = match parse(&found.value).as_deref() {
-            Ok([Target::Domain(domain)]) => format!("{}@{domain}", address.local()).parse().ok(),
-            Ok([Target::Address(text)]) => self.named(text, &extension),
+            Ok([ExpansionTarget::Domain(domain)]) => format!("{}@{domain}", address.local()).parse().ok(),
+            Ok([ExpansionTarget::Address(text)]) => self.named(text, &extension),
             _ => None,
         };
         note(steps, || (asked(), found.place.clone(), format!("{}: {}", found.key, found.value)));

@@ -1,6 +1,6 @@
 //! One rule, and the tables used in rules.
 
-use crate::action::{Action, ActionError};
+use crate::action::{ActionError, RuleAction};
 use crate::conditions::Conditions;
 use crate::hop::{HopError, NextHop};
 use crate::transport::{default_transport, mailer, next_hop, or_own, relayhost};
@@ -124,7 +124,7 @@ pub struct TableName {
 /// Actions of a rule that holds.
 #[derive(Debug, Clone)]
 pub enum RuleEffect {
-    Actions(Vec<Action>),
+    Actions(Vec<RuleAction>),
     /// The value found in the table of its condition.
     Table,
 }
@@ -174,8 +174,8 @@ impl Rule {
 /// It is not a next hop in the table's dialect, nor in our syntax.
 pub(crate) fn hop_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Option<NextHop>, HopError> {
     match action_of(dialect, value, smtp_port) {
-        Ok(Action::Route(hop)) => Ok(Some(hop)),
-        Ok(Action::Dunno) => Ok(None),
+        Ok(RuleAction::Route(hop)) => Ok(Some(hop)),
+        Ok(RuleAction::Dunno) => Ok(None),
         Err(ActionError::Hop(error)) => Err(error),
         _ => NextHop::parse(value, smtp_port).map(Some),
     }
@@ -185,21 +185,23 @@ pub(crate) fn hop_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Op
 ///
 /// # Errors
 /// It is not an action in the table's dialect.
-pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Action, ActionError> {
+pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<RuleAction, ActionError> {
     match dialect {
-        Dialect::Own => Action::parse(value, smtp_port),
-        Dialect::Access => Action::parse_postfix(value, smtp_port),
+        Dialect::Own => RuleAction::parse(value, smtp_port),
+        Dialect::Access => RuleAction::parse_postfix(value, smtp_port),
         Dialect::SendmailAccess => crate::sendmail::action(value),
         // transport(5): "do not change", as if the table did not exist.
-        Dialect::Transport if value.trim() == ":" => Ok(Action::Dunno),
-        Dialect::Transport => Ok(Action::Route(or_own(next_hop, value, smtp_port)?)),
+        Dialect::Transport if value.trim() == ":" => Ok(RuleAction::Dunno),
+        Dialect::Transport => Ok(RuleAction::Route(or_own(next_hop, value, smtp_port)?)),
         Dialect::SenderTransport | Dialect::Relayhost if value.trim().eq_ignore_ascii_case("DUNNO") => {
-            Ok(Action::Dunno)
+            Ok(RuleAction::Dunno)
         }
-        Dialect::SenderTransport => Ok(default_transport(value, smtp_port)?.map_or(Action::Dunno, Action::Route)),
-        Dialect::Mailertable => Ok(Action::Route(or_own(mailer, value, smtp_port)?)),
-        Dialect::Relayhost => Ok(Action::Route(or_own(relayhost, value, smtp_port)?)),
-        Dialect::Bcc => Action::parse(&format!("bcc {}", value.trim()), smtp_port),
+        Dialect::SenderTransport => {
+            Ok(default_transport(value, smtp_port)?.map_or(RuleAction::Dunno, RuleAction::Route))
+        }
+        Dialect::Mailertable => Ok(RuleAction::Route(or_own(mailer, value, smtp_port)?)),
+        Dialect::Relayhost => Ok(RuleAction::Route(or_own(relayhost, value, smtp_port)?)),
+        Dialect::Bcc => RuleAction::parse(&format!("bcc {}", value.trim()), smtp_port),
         // The configuration's reader rejects such tables here.
         Dialect::Virtual
         | Dialect::Virtusertable

@@ -1,6 +1,6 @@
 //! The right side of sendmail's access file, and its `error` mailer (cf/README, "Anti-spam configuration control").
 
-use crate::action::{Action, ActionError, Verdict};
+use crate::action::{ActionError, FinalAction, RuleAction};
 use crate::refusal::{DENIED, OURS, refusal, sendmail_error, unquoted};
 
 const KNOWN: &str =
@@ -10,7 +10,7 @@ const KNOWN: &str =
 ///
 /// # Errors
 /// It is not valid.
-pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
+pub(crate) fn action(value: &str) -> Result<RuleAction, ActionError> {
     let value = value.trim();
     let (word, rest) = value.split_once(':').unwrap_or((value, ""));
     let is_reply = value.len() >= 3 && value.bytes().take(3).all(|byte| byte.is_ascii_digit());
@@ -18,17 +18,17 @@ pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
         "" => return Err(ActionError::Empty),
         // Evaluation continues: sendmail looks up client, sender and recipient separately, so one entry does not
         // prevent the other lookups.
-        "OK" | "SKIP" => Action::Dunno,
-        "RELAY" => Action::MayRelay,
-        "REJECT" => Action::End(Verdict::Refuse(refusal("", OURS.reject, DENIED))),
-        "DISCARD" => Action::End(Verdict::Discard("".into())),
-        "QUARANTINE" => Action::Quarantine(unquoted(rest).into()),
-        "ERROR" => Action::End(Verdict::Refuse(sendmail_error(rest))),
+        "OK" | "SKIP" => RuleAction::Dunno,
+        "RELAY" => RuleAction::MayRelay,
+        "REJECT" => RuleAction::End(FinalAction::Refuse(refusal("", OURS.reject, DENIED))),
+        "DISCARD" => RuleAction::End(FinalAction::Discard("".into())),
+        "QUARANTINE" => RuleAction::Quarantine(unquoted(rest).into()),
+        "ERROR" => RuleAction::End(FinalAction::Refuse(sendmail_error(rest))),
         _ if is_reply && value.starts_with(['4', '5']) => {
-            Action::End(Verdict::Refuse(refusal(value, OURS.reject, DENIED)))
+            RuleAction::End(FinalAction::Refuse(refusal(value, OURS.reject, DENIED)))
         }
         // "Anything else: a number alone is as OK", which programs that write timestamps rely on.
-        _ if value.bytes().all(|byte| byte.is_ascii_digit()) => Action::Dunno,
+        _ if value.bytes().all(|byte| byte.is_ascii_digit()) => RuleAction::Dunno,
         _ => return Err(ActionError::Unknown { word: value.to_owned(), known: KNOWN }),
     })
 }
@@ -41,7 +41,7 @@ mod tests {
 
     fn shown(value: &str) -> String {
         match action(value) {
-            Ok(Action::End(Verdict::Refuse(reply))) => reply.to_string(),
+            Ok(RuleAction::End(FinalAction::Refuse(reply))) => reply.to_string(),
             Ok(action) => format!("{action:?}"),
             Err(error) => format!("! {error}"),
         }
@@ -60,11 +60,11 @@ mod tests {
             shown("ERROR:5.7.1:\"550 You wrote to sales@; you meant support@example.com! (see: https://...)\""),
             "550 5.7.1 You wrote to sales@; you meant support@example.com! (see: https://...)"
         );
-        assert_eq!(action("RELAY"), Ok(Action::MayRelay));
-        assert_eq!(action("ok"), Ok(Action::Dunno));
-        assert_eq!(action("SKIP"), Ok(Action::Dunno));
-        assert_eq!(action("QUARANTINE:a \"b\" c"), Ok(Action::Quarantine("a \"b\" c".into())));
-        assert_eq!(action("12345678"), Ok(Action::Dunno));
+        assert_eq!(action("RELAY"), Ok(RuleAction::MayRelay));
+        assert_eq!(action("ok"), Ok(RuleAction::Dunno));
+        assert_eq!(action("SKIP"), Ok(RuleAction::Dunno));
+        assert_eq!(action("QUARANTINE:a \"b\" c"), Ok(RuleAction::Quarantine("a \"b\" c".into())));
+        assert_eq!(action("12345678"), Ok(RuleAction::Dunno));
         assert!(shown("RELAY all").starts_with('!') && shown("").starts_with('!'));
     }
 

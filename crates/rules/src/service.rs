@@ -8,14 +8,14 @@ use crate::names::UNKNOWN;
 
 /// A policy service named by rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Service {
+pub struct PolicyServiceCheck {
     pub table: TableId,
-    pub stage: Stage,
+    pub stage: ServiceStage,
 }
 
 /// When a policy service is queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stage {
+pub enum ServiceStage {
     #[default]
     Rcpt,
     EndOfData,

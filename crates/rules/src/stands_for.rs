@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use stentor_addresses::{FOLLOWED_MAX, Srs, TARGETS_MAX, Target, parse, tag, tagged};
+use stentor_addresses::{ExpansionTarget, FOLLOWED_MAX, Srs, TARGETS_MAX, parse, tag, tagged};
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Program, Verdict};
+use stentor_policy::{ALIAS_DEPTH_MAX, AddressClass, Expansion, LocalTarget};
 use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;
@@ -32,7 +32,7 @@ use crate::addresses::extension;
 use crate::book::Rulebook;
 use crate::decision::{DecisionReason, MISCONFIGURED, PendingLookup, UNAVAILABLE};
 use crate::explain::{Step, note};
-use crate::facts::{Answer, Field, Subject, TableEntry, TableId, Tables};
+use crate::facts::{Field, LookupResult, Subject, TableEntry, TableId, Tables};
 use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix, sendmail_error};
 use crate::rule::Dialect;
@@ -74,7 +74,7 @@ pub(crate) enum AddressOutcome {
 
 /// Expansion of an address, and its source.
 pub(crate) struct ExpandedAddress {
-    pub verdict: Verdict,
+    pub verdict: AddressClass,
     pub by: DecisionReason,
     /// Targets that do not exist.
     pub left_out: Vec<Address>,
@@ -105,7 +105,7 @@ enum Meaning {
 }
 
 struct Targets {
-    all: Vec<Target>,
+    all: Vec<ExpansionTarget>,
     /// The table, its key and place.
     by: String,
     key: String,
@@ -175,8 +175,8 @@ impl Rulebook {
         };
         let is_ours = matches!(meaning, Meaning::Nobody) || walk.is_ours(domain)?;
         let verdict = match meaning {
-            Meaning::Nobody => Verdict::Refuse(UNKNOWN),
-            Meaning::Refused(reply, _) => Verdict::Refuse(reply),
+            Meaning::Nobody => AddressClass::Refuse(UNKNOWN),
+            Meaning::Refused(reply, _) => AddressClass::Refuse(reply),
             meaning => {
                 let key = address.as_str().to_lowercase();
                 walk.seen.insert(key.clone());
@@ -184,9 +184,9 @@ impl Rulebook {
                 walk.follow(address, meaning, None)?;
                 walk.or_postmaster(address)?;
                 if walk.found.is_empty() {
-                    Verdict::Refuse(UNKNOWN)
+                    AddressClass::Refuse(UNKNOWN)
                 } else {
-                    Verdict::Alias(Arc::new(std::mem::take(&mut walk.found)))
+                    AddressClass::Alias(Arc::new(std::mem::take(&mut walk.found)))
                 }
             }
         };
@@ -257,11 +257,13 @@ impl Rulebook {
         let name = self.table_name(table);
         let (place, answer, result) = match tables.ask(table, Field::Recipient, Subject::Name(domain)) {
             // A catch-all would make all domains local.
-            Answer::Found(found) if found.key == ANY => (found.place, format!("{ANY} is not a domain"), Ok(false)),
-            Answer::Found(found) => (found.place, format!("has {}", found.key), Ok(true)),
-            Answer::NotFound => (String::new(), format!("has no {domain}"), Ok(false)),
-            Answer::Pending => return Err(PendingLookup),
-            Answer::Unavailable(why) => {
+            LookupResult::Found(found) if found.key == ANY => {
+                (found.place, format!("{ANY} is not a domain"), Ok(false))
+            }
+            LookupResult::Found(found) => (found.place, format!("has {}", found.key), Ok(true)),
+            LookupResult::NotFound => (String::new(), format!("has no {domain}"), Ok(false)),
+            LookupResult::Pending => return Err(PendingLookup),
+            LookupResult::Unavailable(why) => {
                 let why = format!("table {name} unavailable: {why}");
                 (String::new(), why.clone(), Err(why))
             }
@@ -379,35 +381,41 @@ impl<'w, 's> Walk<'w, 's> {
     fn target(
         &mut self,
         of: &Address,
-        target: &Target,
+        target: &ExpansionTarget,
         targets: &Targets,
         owner: Option<&Address>,
         within: Option<File<'_>>,
     ) -> Result<(), Stop> {
         match (target, targets.file) {
-            (Target::Address(text), _) => {
+            (ExpansionTarget::Address(text), _) => {
                 let to = self.book.named(text, &targets.extension).ok_or_else(|| self.no_address(text, &targets.by))?;
                 self.expand(to, owner)
             }
-            (Target::Domain(domain), None) => {
+            (ExpansionTarget::Domain(domain), None) => {
                 let text = format!("{}@{domain}", of.local());
                 let to = self.book.named(&text, "").ok_or_else(|| self.no_address(&text, &targets.by))?;
                 self.expand(to, owner)
             }
-            (Target::Final(text), _) => {
+            (ExpansionTarget::Final(text), _) => {
                 let to = self.book.named(text, "").ok_or_else(|| self.no_address(text, &targets.by))?;
                 self.keep(to, owner)
             }
-            (Target::Include(path), Some(file)) => self.include(of, file, path, targets, owner, within),
-            (Target::File(path), Some(_)) if path == NULL => {
+            (ExpansionTarget::Include(path), Some(file)) => self.include(of, file, path, targets, owner, within),
+            (ExpansionTarget::File(path), Some(_)) if path == NULL => {
                 self.found.has_null = true;
                 Ok(())
             }
-            (Target::Program(text), Some(_)) => self.program(of, target, format!("|{text}"), targets, owner, within),
-            (Target::File(path), Some(_)) => self.program(of, target, path.clone(), targets, owner, within),
-            (Target::Domain(_) | Target::Include(_) | Target::Program(_) | Target::File(_), _) => {
-                Err(self.wrong(format!("{}: only addresses are allowed here", targets.by)))
+            (ExpansionTarget::Program(text), Some(_)) => {
+                self.program(of, target, format!("|{text}"), targets, owner, within)
             }
+            (ExpansionTarget::File(path), Some(_)) => self.program(of, target, path.clone(), targets, owner, within),
+            (
+                ExpansionTarget::Domain(_)
+                | ExpansionTarget::Include(_)
+                | ExpansionTarget::Program(_)
+                | ExpansionTarget::File(_),
+                _,
+            ) => Err(self.wrong(format!("{}: only addresses are allowed here", targets.by))),
         }
     }
 
@@ -415,7 +423,7 @@ impl<'w, 's> Walk<'w, 's> {
     fn program(
         &mut self,
         of: &Address,
-        target: &Target,
+        target: &ExpansionTarget,
         text: String,
         targets: &Targets,
         owner: Option<&Address>,
@@ -438,7 +446,7 @@ impl<'w, 's> Walk<'w, 's> {
             )
         });
         if self.kept.insert(address.clone()) {
-            self.found.programs.push(Program { address, text, owner: owner.cloned() });
+            self.found.programs.push(LocalTarget { address, text, owner: owner.cloned() });
         }
         Ok(())
     }
@@ -523,10 +531,10 @@ impl<'w, 's> Walk<'w, 's> {
         }
         let local = if is_ours { Some(book.policy.rcpt(std::net::Ipv4Addr::LOCALHOST.into(), address)) } else { None };
         match local {
-            Some(Verdict::List(name)) => return Ok(Meaning::List(name)),
-            Some(Verdict::Bounces(_)) => return Ok(Meaning::Bounces),
-            Some(Verdict::Alias(all)) => return Ok(Meaning::Fixed(all)),
-            Some(Verdict::Relay | Verdict::Refuse(_)) | None => {}
+            Some(AddressClass::List(name)) => return Ok(Meaning::List(name)),
+            Some(AddressClass::Bounces(_)) => return Ok(Meaning::Bounces),
+            Some(AddressClass::Alias(all)) => return Ok(Meaning::Fixed(all)),
+            Some(AddressClass::Relay | AddressClass::Refuse(_)) | None => {}
         }
         if has_names && let Some(targets) = self.alias(address)? {
             return Ok(Meaning::Targets(targets));
@@ -562,7 +570,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
         let by = format!("postmaster of {}", address.domain());
         note(self.steps, || (by.clone(), String::new(), format!("not configured; default: {to}")));
-        let (all, key, extension) = (vec![Target::Address(to.to_string())], String::new(), String::new());
+        let (all, key, extension) = (vec![ExpansionTarget::Address(to.to_string())], String::new(), String::new());
         Some(Targets { all, by, key, file: None, owner: None, extension })
     }
 
@@ -582,7 +590,7 @@ impl<'w, 's> Walk<'w, 's> {
         match back {
             Ok(_) if !is_report => Meaning::Refused(REPORTS_ONLY, by),
             Ok(sender) => {
-                let all = vec![Target::Address(sender)];
+                let all = vec![ExpansionTarget::Address(sender)];
                 Meaning::Targets(Targets {
                     all,
                     by,
@@ -640,10 +648,12 @@ impl<'w, 's> Walk<'w, 's> {
         let name = self.book.table_name(table);
         let key = if let Subject::Mailbox { address, .. } = subject { address } else { "" };
         let (place, answer, result) = match self.tables.ask(table, Field::Recipient, subject) {
-            Answer::Found(found) => (found.place.clone(), format!("{}: {}", found.key, found.value), Ok(Some(found))),
-            Answer::NotFound => (String::new(), format!("has nothing for {key}"), Ok(None)),
-            Answer::Pending => return Err(Stop::Pending),
-            Answer::Unavailable(why) => {
+            LookupResult::Found(found) => {
+                (found.place.clone(), format!("{}: {}", found.key, found.value), Ok(Some(found)))
+            }
+            LookupResult::NotFound => (String::new(), format!("has nothing for {key}"), Ok(None)),
+            LookupResult::Pending => return Err(Stop::Pending),
+            LookupResult::Unavailable(why) => {
                 let why = format!("table {name} unavailable: {why}");
                 (String::new(), why.clone(), Err(Stop::Refuse(UNAVAILABLE, why)))
             }

@@ -5,7 +5,7 @@
 //! errors.
 
 use stentor_mail::reply::Enhanced;
-use stentor_policy::{Host, RouteHost};
+use stentor_policy::{HostSpec, RouteHost};
 
 use crate::hop::{HopError, NOT_SERVED, NextHop};
 use crate::refusal::{RefusalCodes, refusal, sendmail_error};
@@ -122,7 +122,7 @@ fn smtp_host(text: &str) -> Result<String, String> {
         return Ok(unbracketed(text));
     }
     match RouteHost::parse(text, 0) {
-        Ok(RouteHost { host: Host::Addr(address), port, .. }) => {
+        Ok(RouteHost { host: HostSpec::Addr(address), port, .. }) => {
             let port = if port == 0 { String::new() } else { format!(":{port}") };
             Err(format!("put an address in brackets here: [{address}]{port}"))
         }

@@ -1,11 +1,11 @@
 //! Checks that a table's keys and values are valid in its dialect. `check` uses it to report values that would defer
 //! mail, and keys that never have the intended effect.
 
-use stentor_addresses::{Target, parse};
+use stentor_addresses::{ExpansionTarget, parse};
 use stentor_reputation::DnsList;
 
 use crate::access_db::{has_digits_alone, of_other_use, tag};
-use crate::action::{Action, Verdict};
+use crate::action::{FinalAction, RuleAction};
 use crate::address::Key;
 use crate::book::Rulebook;
 use crate::conditions::Conditions;
@@ -75,7 +75,7 @@ impl Rulebook {
             let is_in_time = !rule.is_warning && !rule.when.waits() && !rule.unless.waits();
             let decides = match &rule.does {
                 RuleEffect::Table => true,
-                RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
+                RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, RuleAction::End(_))),
             };
             is_in_time
                 && decides
@@ -111,7 +111,7 @@ impl Rulebook {
                 _ => None,
             };
             let as_action = || match action_of(dialect, value, self.smtp_port) {
-                Ok(Action::Route(hop) | Action::Copy(hop)) => missing(hop),
+                Ok(RuleAction::Route(hop) | RuleAction::Copy(hop)) => missing(hop),
                 Ok(_) => None,
                 Err(error) => Some(error.to_string()),
             };
@@ -143,7 +143,8 @@ impl Rulebook {
 
     /// Whether a value ends all rules although in Postfix it would end only one list of restrictions.
     pub fn ends_more(&self, dialect: Dialect, value: &str) -> bool {
-        dialect == Dialect::Access && matches!(action_of(dialect, value, self.smtp_port), Ok(Action::End(Verdict::Ok)))
+        dialect == Dialect::Access
+            && matches!(action_of(dialect, value, self.smtp_port), Ok(RuleAction::End(FinalAction::Ok)))
     }
 
     /// Why a key of a table in this dialect is never looked up.
@@ -172,15 +173,16 @@ impl Rulebook {
         }
     }
 
-    fn unusable_target(&self, dialect: Dialect, target: &Target, value: &str) -> Option<String> {
+    fn unusable_target(&self, dialect: Dialect, target: &ExpansionTarget, value: &str) -> Option<String> {
         match target {
-            Target::Address(text) | Target::Final(text) if has_argument(text) => (!dialect.has_arguments())
-                .then(|| format!("{text:?}: `%` and a digit are sendmail table syntax; check `as`")),
-            Target::Address(text) | Target::Final(text) => {
+            ExpansionTarget::Address(text) | ExpansionTarget::Final(text) if has_argument(text) => (!dialect
+                .has_arguments())
+            .then(|| format!("{text:?}: `%` and a digit are sendmail table syntax; check `as`")),
+            ExpansionTarget::Address(text) | ExpansionTarget::Final(text) => {
                 self.named(text, "").is_none().then(|| format!("{text:?} is not a valid mail address"))
             }
-            Target::Domain(_) => None,
-            Target::Include(_) | Target::Program(_) | Target::File(_) => {
+            ExpansionTarget::Domain(_) => None,
+            ExpansionTarget::Include(_) | ExpansionTarget::Program(_) | ExpansionTarget::File(_) => {
                 (dialect != Dialect::Aliases).then(|| format!("{value:?} is alias file syntax; check `as`"))
             }
         }

@@ -17,12 +17,12 @@ use std::collections::HashMap;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 
-use crate::action::{Action, Verdict};
+use crate::action::{FinalAction, RuleAction};
 use crate::book::Rulebook;
 use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
 use crate::decision::{DecisionReason, MISCONFIGURED, Marks, OpenRule, RuleEntry, SERVICE_UNAVAILABLE};
 use crate::explain::{Step, yes};
-use crate::facts::{Answer, Field, TableId};
+use crate::facts::{Field, LookupResult, TableId};
 use crate::hop::NextHop;
 use crate::results::RuleResults;
 use crate::rule::{NumberedRule, RuleEffect, RuleId};
@@ -51,7 +51,7 @@ pub struct WaitingRules {
 }
 
 /// Answers of policy services about a message whose data has ended.
-pub type ServiceAnswers = HashMap<TableId, Answer>;
+pub type ServiceAnswers = HashMap<TableId, LookupResult>;
 
 /// Facts about a message whose data has ended.
 #[derive(Clone, Copy)]
@@ -185,7 +185,7 @@ impl WaitingRules {
     }
 
     /// Sets the answer of a policy service.
-    pub fn answer(&mut self, service: TableId, answer: Answer) {
+    pub fn answer(&mut self, service: TableId, answer: LookupResult) {
         self.answers.insert(service, answer);
     }
 
@@ -317,13 +317,13 @@ impl Rulebook {
                 // The message's acceptance is logged with its earlier next hop and without header fields, so both are
                 // recorded here.
                 match &action {
-                    Action::Route(hop) if results.route.is_none() => {
+                    RuleAction::Route(hop) if results.route.is_none() => {
                         results
                             .marks
                             .did
                             .push((format!("routed by its content to {hop}").into(), DecisionReason::Rule(id)));
                     }
-                    Action::Prepend(field) => {
+                    RuleAction::Prepend(field) => {
                         let name = field.split(':').next().unwrap_or_default();
                         results.marks.did.push((format!("prepended {name}").into(), DecisionReason::Rule(id)));
                     }
@@ -344,15 +344,15 @@ impl Rulebook {
             self.rules.get(open.rule.at()).is_some_and(|rule| rule.when.end_of_data_service() == Some(service))
         };
         let id = open.iter().find(asks).map_or(RuleId::new(0), |open| open.rule);
-        let (action, by) = self.of_service(id, service, &Answer::Unavailable("not asked".to_owned()));
+        let (action, by) = self.of_service(id, service, &LookupResult::Unavailable("not asked".to_owned()));
         let mut results = RuleResults::default();
         results.add(action, by);
         results
     }
 
     /// Turns a service's answer into an action. An invalid answer defers the message, as at RCPT.
-    fn of_service(&self, id: RuleId, service: TableId, answer: &Answer) -> (Action, DecisionReason) {
-        let refusal = |reply| Action::End(Verdict::Refuse(reply));
+    fn of_service(&self, id: RuleId, service: TableId, answer: &LookupResult) -> (RuleAction, DecisionReason) {
+        let refusal = |reply| RuleAction::End(FinalAction::Refuse(reply));
         let entry = |error: Option<String>| {
             let error = error.map(Into::into);
             DecisionReason::Entry(Box::new(RuleEntry {
@@ -364,13 +364,13 @@ impl Rulebook {
             }))
         };
         match answer {
-            Answer::Found(found) => match self.action_for(service, Field::Recipient, &found.value) {
-                Ok(Action::Dunno) => (Action::Dunno, DecisionReason::Rule(id)),
+            LookupResult::Found(found) => match self.action_for(service, Field::Recipient, &found.value) {
+                Ok(RuleAction::Dunno) => (RuleAction::Dunno, DecisionReason::Rule(id)),
                 Ok(action) => (action, entry(None)),
                 Err(error) => (refusal(MISCONFIGURED), entry(Some(format!("{:?}: {error}", found.value)))),
             },
-            Answer::NotFound | Answer::Pending => (Action::Dunno, DecisionReason::Rule(id)),
-            Answer::Unavailable(why) => {
+            LookupResult::NotFound | LookupResult::Pending => (RuleAction::Dunno, DecisionReason::Rule(id)),
+            LookupResult::Unavailable(why) => {
                 // No commas: they separate the log's fields.
                 let words = format!("policy service {}: {}", self.table_name(service), why.replace(',', ";"));
                 (refusal(SERVICE_UNAVAILABLE), DecisionReason::Unavailable(id, words.into()))
@@ -386,7 +386,7 @@ impl Rulebook {
     fn ends_by_content(&self, id: RuleId) -> bool {
         self.rules.get(id.at()).is_some_and(|rule| match &rule.does {
             _ if rule.is_warning => false,
-            RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
+            RuleEffect::Actions(actions) => actions.iter().any(|action| matches!(action, RuleAction::End(_))),
             RuleEffect::Table => rule.when.end_of_data_service().is_some(),
         })
     }

@@ -1,28 +1,28 @@
 //! Describes actions in words.
 
-use crate::action::{Action, Verdict};
+use crate::action::{FinalAction, RuleAction};
 
 /// Describes an action for people.
-pub(crate) fn in_words(action: &Action) -> String {
+pub(crate) fn in_words(action: &RuleAction) -> String {
     match action {
-        Action::End(Verdict::Ok) => "ok".to_owned(),
-        Action::End(Verdict::Relay) => "relay".to_owned(),
-        Action::MayRelay => "the client may relay".to_owned(),
-        Action::End(Verdict::Refuse(reply)) => format!("refuse with {reply}"),
-        Action::End(Verdict::Discard(text)) => with("discard", text),
-        Action::Dunno => "nothing".to_owned(),
-        Action::Hold(text) => with("hold", text),
-        Action::Quarantine(text) => with("quarantine", text),
-        Action::Redirect(to) => format!("redirect to {to}"),
-        Action::Bcc(to) => format!("copy to {to}"),
-        Action::Prepend(field) => format!("prepend {field}"),
-        Action::EditHeader(edit) if edit.is_removal() => format!("remove header {edit}"),
-        Action::EditHeader(edit) => format!("replace header {edit}"),
-        Action::TransferEncoding(target) => format!("transfer encoding {}", target.name()),
-        Action::Warn(text) => with("warn", text),
-        Action::Class(class) => format!("class {}", class.name()),
-        Action::Route(hop) => format!("route {hop}"),
-        Action::Copy(hop) => format!("copy to {hop}"),
+        RuleAction::End(FinalAction::Ok) => "ok".to_owned(),
+        RuleAction::End(FinalAction::Relay) => "relay".to_owned(),
+        RuleAction::MayRelay => "the client may relay".to_owned(),
+        RuleAction::End(FinalAction::Refuse(reply)) => format!("refuse with {reply}"),
+        RuleAction::End(FinalAction::Discard(text)) => with("discard", text),
+        RuleAction::Dunno => "nothing".to_owned(),
+        RuleAction::Hold(text) => with("hold", text),
+        RuleAction::Quarantine(text) => with("quarantine", text),
+        RuleAction::Redirect(to) => format!("redirect to {to}"),
+        RuleAction::Bcc(to) => format!("copy to {to}"),
+        RuleAction::Prepend(field) => format!("prepend {field}"),
+        RuleAction::EditHeader(edit) if edit.is_removal() => format!("remove header {edit}"),
+        RuleAction::EditHeader(edit) => format!("replace header {edit}"),
+        RuleAction::TransferEncoding(target) => format!("transfer encoding {}", target.name()),
+        RuleAction::Warn(text) => with("warn", text),
+        RuleAction::Class(class) => format!("class {}", class.name()),
+        RuleAction::Route(hop) => format!("route {hop}"),
+        RuleAction::Copy(hop) => format!("copy to {hop}"),
     }
 }
 

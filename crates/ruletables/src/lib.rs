@@ -18,12 +18,12 @@ use stentor_queue::ids::Ms;
 use stentor_reputation::{Answered, Greylist, GreylistSettings, Greylisted, Question, Triplet};
 use stentor_resolve::Asker;
 use stentor_rules::{
-    Answer, Dialect, Facts, Field, Included, LookupBuffers, NotIncluded, PendingLookup, Subject, TableEntry, TableId,
-    Tables, find, keys, policy_request,
+    Dialect, Facts, Field, Included, LookupBuffers, LookupResult, NotIncluded, PendingLookup, Subject, TableEntry,
+    TableId, Tables, find, keys, policy_request,
 };
 use stentor_tablefiles::{FileTable, SLOW_MS, TableRefresh};
-use stentor_tables::socketmap::Reply;
-use stentor_tables::{Reference, Report, Severity, Table};
+use stentor_tables::socketmap::SocketmapReply;
+use stentor_tables::{LoadReport, Reference, Severity, Table};
 use tokio::task::JoinSet;
 
 use self::remote::{For, Remote};
@@ -227,12 +227,12 @@ impl RuleTables {
         request: &str,
         whom: For,
         limit: tokio::time::Instant,
-    ) -> Answer {
+    ) -> LookupResult {
         let Some(RuleTable { name, body: Body::Service(remote, default), .. }) = self.0.get(usize::from(id)) else {
-            return Answer::Unavailable("there is no such policy service".to_owned());
+            return LookupResult::Unavailable("there is no such policy service".to_owned());
         };
         let reply = tokio::time::timeout_at(limit, remote.get(request.as_bytes(), whom)).await;
-        let over = || Reply::Tempfail("time limit for this decision reached".to_owned());
+        let over = || SocketmapReply::Tempfail("time limit for this decision reached".to_owned());
         or_default(name, default.as_deref(), answer(reply.unwrap_or_else(|_| over()), ""))
     }
 }
@@ -278,7 +278,7 @@ fn body(config: &TableConfig) -> (Body, Option<String>) {
 }
 
 /// The first findings of a load, errors before warnings.
-fn in_words(before: &str, report: &Report) -> String {
+fn in_words(before: &str, report: &LoadReport) -> String {
     let warnings = report.diagnostics.iter().filter(|found| found.severity() != Severity::Error);
     let mut words = String::new();
     for (n, found) in report.errors().chain(warnings).take(FINDINGS_SHOWN_MAX).enumerate() {
@@ -304,7 +304,7 @@ pub struct Questions<'t> {
 struct Open {
     asking: LookupBuffers,
     /// Answers from sockets, by table and key.
-    known: HashMap<(u16, String), Answer>,
+    known: HashMap<(u16, String), LookupResult>,
     /// Lookups that the last decision lacked.
     requests: Vec<LookupRequest>,
 }
@@ -347,7 +347,7 @@ impl Questions<'_> {
     fn give_up(&self) {
         let mut open = self.open.lock();
         for LookupRequest { table, key, .. } in std::mem::take(&mut open.requests) {
-            let why = || Answer::Unavailable("time limit for this decision reached".to_owned());
+            let why = || LookupResult::Unavailable("time limit for this decision reached".to_owned());
             open.known.entry((table, key)).or_insert_with(why);
         }
     }
@@ -376,39 +376,39 @@ impl Questions<'_> {
 }
 
 /// The answer of a policy service, or its default action if it did not answer.
-fn or_default(service: &str, default: Option<&str>, answer: Answer) -> Answer {
+fn or_default(service: &str, default: Option<&str>, answer: LookupResult) -> LookupResult {
     match answer {
-        Answer::Unavailable(why) => {
+        LookupResult::Unavailable(why) => {
             tracing::warn!(service, "policy service {service}: {why}");
-            default.map_or(Answer::Unavailable(why), |default| found(default.to_owned()))
+            default.map_or(LookupResult::Unavailable(why), |default| found(default.to_owned()))
         }
         other => other,
     }
 }
 
-fn found(value: String) -> Answer {
-    Answer::Found(TableEntry { value, key: String::new(), place: String::new() })
+fn found(value: String) -> LookupResult {
+    LookupResult::Found(TableEntry { value, key: String::new(), place: String::new() })
 }
 
 /// Converts a reply for a key.
-fn answer(reply: Reply, key: &str) -> Answer {
+fn answer(reply: SocketmapReply, key: &str) -> LookupResult {
     match reply {
-        Reply::Found(value) => {
+        SocketmapReply::Found(value) => {
             let value = String::from_utf8_lossy(&value).into_owned();
-            Answer::Found(TableEntry { value, key: key.to_owned(), place: String::new() })
+            LookupResult::Found(TableEntry { value, key: key.to_owned(), place: String::new() })
         }
-        Reply::NotFound => Answer::NotFound,
-        Reply::Tempfail(why) => Answer::Unavailable(why),
+        SocketmapReply::NotFound => LookupResult::NotFound,
+        SocketmapReply::Tempfail(why) => LookupResult::Unavailable(why),
     }
 }
 
 impl Open {
     /// Records a lookup, whose answer the next decision will have.
-    fn want(&mut self, request: LookupRequest) -> Answer {
+    fn want(&mut self, request: LookupRequest) -> LookupResult {
         if self.requests.len() < WANTED_MAX && !self.requests.contains(&request) {
             self.requests.push(request);
         }
-        Answer::Pending
+        LookupResult::Pending
     }
 }
 
@@ -417,17 +417,17 @@ impl Tables for Questions<'_> {
         self.asker.map_or_else(|| Some(Answered::nobody()), |asker| asker.known(question))
     }
 
-    fn ask_service(&self, id: TableId, facts: &Facts<'_>) -> Answer {
+    fn ask_service(&self, id: TableId, facts: &Facts<'_>) -> LookupResult {
         let service = self.tables.0.get(usize::from(id.0));
         let Some((RuleTable { name, body: Body::Service(_, default), .. }, request)) =
             service.zip(policy_request(facts))
         else {
-            return Answer::Unavailable("there is no such policy service".to_owned());
+            return LookupResult::Unavailable("there is no such policy service".to_owned());
         };
         let mut open = self.open.lock();
         match open.known.get(&(id.0, request.clone())) {
             // The key was the request, which must not be shown.
-            Some(Answer::Found(answer)) => found(answer.value.clone()),
+            Some(LookupResult::Found(answer)) => found(answer.value.clone()),
             Some(other) => or_default(name, default.as_deref(), other.clone()),
             None => {
                 let whom = if facts.is_trusted { For::Trusted(facts.client) } else { For::Stranger(facts.client) };
@@ -448,29 +448,29 @@ impl Tables for Questions<'_> {
         }
     }
 
-    fn ask(&self, id: TableId, field: Field, subject: Subject<'_>) -> Answer {
+    fn ask(&self, id: TableId, field: Field, subject: Subject<'_>) -> LookupResult {
         let Some(table) = self.tables.0.get(usize::from(id.0)) else {
-            return Answer::Unavailable("there is no such table".to_owned());
+            return LookupResult::Unavailable("there is no such table".to_owned());
         };
         let mut open = self.open.lock();
         match &table.body {
-            Body::Broken(why) => Answer::Unavailable(why.clone()),
+            Body::Broken(why) => LookupResult::Unavailable(why.clone()),
             Body::Inline(inline, places) => {
                 let place = |key: &str| places.get(key).cloned().unwrap_or_default();
                 find(id, inline, table.dialect, field, subject, &mut open.asking, place)
             }
             Body::File(file) => match file.table() {
                 Some(version) => find(id, &version, table.dialect, field, subject, &mut open.asking, |_| String::new()),
-                None => Answer::Unavailable(table.trouble.lock().clone().unwrap_or_default()),
+                None => LookupResult::Unavailable(table.trouble.lock().clone().unwrap_or_default()),
             },
-            Body::Service(..) => Answer::Unavailable("it is a policy service, not a table".to_owned()),
+            Body::Service(..) => LookupResult::Unavailable("it is a policy service, not a table".to_owned()),
             Body::Remote(_) => {
                 for key in keys(table.dialect, field, subject, table.dialect.asks_remote_parts()) {
                     match open.known.get(&(id.0, key.text.clone())).cloned() {
-                        Some(Answer::NotFound) => {}
-                        Some(Answer::Found(TableEntry { value, place, .. })) => {
+                        Some(LookupResult::NotFound) => {}
+                        Some(LookupResult::Found(TableEntry { value, place, .. })) => {
                             let value = key.filled(table.dialect, value);
-                            return Answer::Found(TableEntry { value, key: key.text, place });
+                            return LookupResult::Found(TableEntry { value, key: key.text, place });
                         }
                         Some(answer) => return answer,
                         None => {
@@ -479,7 +479,7 @@ impl Tables for Questions<'_> {
                         }
                     }
                 }
-                Answer::NotFound
+                LookupResult::NotFound
             }
         }
     }

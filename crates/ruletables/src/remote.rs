@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use stentor_milter::protocol::Place;
 use stentor_policy::counted_as;
 use stentor_records::health::Outcomes;
-use stentor_tables::socketmap::{self, Decoder, ProtocolError, Reply};
-use stentor_tables::{Endpoint, policy_service};
+use stentor_tables::socketmap::{self, Decoder, ProtocolError, SocketmapReply};
+use stentor_tables::{SocketmapAddress, policy_service};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
@@ -124,11 +124,11 @@ impl Drop for ClientShare<'_> {
 }
 
 impl Remote {
-    pub fn socketmap(endpoint: Endpoint, timeout: Duration) -> Self {
+    pub fn socketmap(endpoint: SocketmapAddress, timeout: Duration) -> Self {
         let name = format!("socketmap:{endpoint}");
         let (place, table) = match endpoint {
-            Endpoint::Inet { host, port, name } => (Place::Inet { host, port }, name),
-            Endpoint::Unix { path, name } => (Place::Unix(path), name),
+            SocketmapAddress::Inet { host, port, name } => (Place::Inet { host, port }, name),
+            SocketmapAddress::Unix { path, name } => (Place::Unix(path), name),
         };
         Self::new(place, Protocol::Socketmap(table), name, timeout)
     }
@@ -162,13 +162,13 @@ impl Remote {
     }
 
     /// Looks up a key as given; for a policy service, sends a request.
-    pub async fn get(&self, key: &[u8], whom: For) -> Reply {
+    pub async fn get(&self, key: &[u8], whom: For) -> SocketmapReply {
         let tempfail = |why: String| {
             self.outcomes.failure(&why);
-            Reply::Tempfail(format!("{}: {why}", self.name))
+            SocketmapReply::Tempfail(format!("{}: {why}", self.name))
         };
         let reply = match timeout(self.timeout, self.in_turn(key, whom)).await {
-            Ok(Ok(Reply::Tempfail(why))) => tempfail(why),
+            Ok(Ok(SocketmapReply::Tempfail(why))) => tempfail(why),
             Ok(Ok(reply)) => {
                 self.outcomes.success();
                 self.fails_when_asked.store(false, Ordering::Relaxed);
@@ -194,7 +194,7 @@ impl Remote {
     }
 
     /// Sends a query when it is the client's turn: among its own lookups, among those of its kind, and among all.
-    async fn in_turn(&self, key: &[u8], whom: For) -> Result<Reply, Failure> {
+    async fn in_turn(&self, key: &[u8], whom: For) -> Result<SocketmapReply, Failure> {
         let client_max = self.protocol.connections_max() / CLIENT_PART;
         let share = match whom {
             For::Us => None,
@@ -215,7 +215,7 @@ impl Remote {
         self.ask(key).await
     }
 
-    async fn ask(&self, key: &[u8]) -> Result<Reply, Failure> {
+    async fn ask(&self, key: &[u8]) -> Result<SocketmapReply, Failure> {
         let mut netstring = Vec::new();
         let request = match &self.protocol {
             Protocol::Socketmap(name) => {
@@ -243,7 +243,7 @@ impl Remote {
     }
 
     /// Keeps the connection for later use, but only after a complete reply.
-    fn keep(&self, stream: Box<dyn Stream>, reply: Result<Reply, Failure>) -> Result<Reply, Failure> {
+    fn keep(&self, stream: Box<dyn Stream>, reply: Result<SocketmapReply, Failure>) -> Result<SocketmapReply, Failure> {
         if reply.is_ok() {
             self.idle.lock().push(stream);
         }
@@ -267,7 +267,7 @@ impl Remote {
         })
     }
 
-    async fn exchange(&self, stream: &mut Box<dyn Stream>, request: &[u8]) -> Result<Reply, Failure> {
+    async fn exchange(&self, stream: &mut Box<dyn Stream>, request: &[u8]) -> Result<SocketmapReply, Failure> {
         match self.protocol {
             Protocol::Socketmap(_) => {
                 let mut decoder = Decoder::default();
@@ -275,7 +275,8 @@ impl Remote {
             }
             Protocol::PolicyService => {
                 let mut decoder = policy_service::Decoder::default();
-                let reply = |octets: &[u8]| Ok(decoder.reply(octets)?.map(|action| Reply::Found(action.into_bytes())));
+                let reply =
+                    |octets: &[u8]| Ok(decoder.reply(octets)?.map(|action| SocketmapReply::Found(action.into_bytes())));
                 exchange(stream, request, reply).await
             }
         }
@@ -292,8 +293,8 @@ async fn is_silent(stream: &mut Box<dyn Stream>) -> bool {
 async fn exchange(
     stream: &mut Box<dyn Stream>,
     request: &[u8],
-    mut decode: impl FnMut(&[u8]) -> Result<Option<Reply>, Failure>,
-) -> Result<Reply, Failure> {
+    mut decode: impl FnMut(&[u8]) -> Result<Option<SocketmapReply>, Failure>,
+) -> Result<SocketmapReply, Failure> {
     stream.write_all(request).await.map_err(Failure::Lost)?;
     let mut buffer = [0; 4096];
     loop {

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_tables::Endpoint;
-use stentor_tables::socketmap::Reply;
+use stentor_tables::SocketmapAddress;
+use stentor_tables::socketmap::SocketmapReply;
 
 use stentor_ruletables::remote::{For, Remote, TABLE_CONNECTIONS_MAX};
 use tokio::task::{JoinSet, yield_now};
@@ -71,8 +71,8 @@ impl Daemon {
         Self(child, line.trim().parse().unwrap())
     }
 
-    fn endpoint(&self) -> Endpoint {
-        Endpoint::Inet { host: "127.0.0.1".into(), port: self.1, name: "map".into() }
+    fn endpoint(&self) -> SocketmapAddress {
+        SocketmapAddress::Inet { host: "127.0.0.1".into(), port: self.1, name: "map".into() }
     }
 }
 
@@ -85,13 +85,13 @@ impl Drop for Daemon {
 
 const PATIENT: Duration = Duration::from_mins(1);
 
-fn found(value: &[u8]) -> Reply {
-    Reply::Found(value.to_vec())
+fn found(value: &[u8]) -> SocketmapReply {
+    SocketmapReply::Found(value.to_vec())
 }
 
-fn fails(reply: Reply, why: &str) {
+fn fails(reply: SocketmapReply, why: &str) {
     match reply {
-        Reply::Tempfail(text) => assert!(text.contains(why) && text.starts_with("socketmap:"), "{text}"),
+        SocketmapReply::Tempfail(text) => assert!(text.contains(why) && text.starts_with("socketmap:"), "{text}"),
         other => panic!("{other:?}"),
     }
 }
@@ -101,7 +101,7 @@ async fn a_daemon_is_asked_over_tcp() {
     let daemon = Daemon::start(&[]);
     let remote = Remote::socketmap(daemon.endpoint(), PATIENT);
     assert_eq!(remote.get(b"a b", For::Us).await, found(b"map/a b"));
-    assert_eq!(remote.get(b"absent", For::Us).await, Reply::NotFound);
+    assert_eq!(remote.get(b"absent", For::Us).await, SocketmapReply::NotFound);
     for (key, why) in [(&b"busy"[..], "TEMP: try later"), (b"denied", "PERM: no such map"), (b"slow", "TIMEOUT: base")]
     {
         fails(remote.get(key, For::Us).await, why);
@@ -120,7 +120,7 @@ async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let _daemon = Daemon::start(&[path.to_str().unwrap()]);
-    let remote = Arc::new(Remote::socketmap(Endpoint::Unix { path, name: "map".into() }, PATIENT));
+    let remote = Arc::new(Remote::socketmap(SocketmapAddress::Unix { path, name: "map".into() }, PATIENT));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..4 * TABLE_CONNECTIONS_MAX {
         let remote = remote.clone();
@@ -142,7 +142,7 @@ async fn who_does_not_answer_is_a_temporary_failure() {
     let endpoint = daemon.endpoint();
     drop(daemon);
     fails(Remote::socketmap(endpoint, PATIENT).get(b"key", For::Us).await, "cannot connect");
-    let endpoint = Endpoint::Unix { path: "/does/not/exist".into(), name: "m".into() };
+    let endpoint = SocketmapAddress::Unix { path: "/does/not/exist".into(), name: "m".into() };
     fails(Remote::socketmap(endpoint, PATIENT).get(b"key", For::Us).await, "cannot connect");
 }
 

@@ -20,27 +20,27 @@ pub const EX_CONFIG: u8 = 78;
 
 /// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct ExitError {
     pub code: u8,
     pub text: String,
 }
 
-impl Failure {
-    pub fn new(code: u8, text: impl Into<String>) -> Failure {
-        Failure { code, text: text.into() }
+impl ExitError {
+    pub fn new(code: u8, text: impl Into<String>) -> ExitError {
+        ExitError { code, text: text.into() }
     }
 
-    pub fn usage(text: impl Into<String>) -> Failure {
-        Failure::new(EX_USAGE, text)
+    pub fn usage(text: impl Into<String>) -> ExitError {
+        ExitError::new(EX_USAGE, text)
     }
 
     /// A system failure that may be temporary.
-    pub fn later(text: impl Into<String>) -> Failure {
-        Failure::new(EX_TEMPFAIL, text)
+    pub fn later(text: impl Into<String>) -> ExitError {
+        ExitError::new(EX_TEMPFAIL, text)
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ExitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }

@@ -1,6 +1,6 @@
 //! File format of the submission folder, version 1 (see the table in docs/design/submission.md).
 //!
-//! Promise: [`Head::read`], [`Check`] and [`Envelope::decode`] only accept complete, unchanged files: lengths must
+//! Promise: [`Head::read`], [`Check`] and [`SubmissionEnvelope::decode`] only accept complete, unchanged files: lengths must
 //! add up to the file's, and the checksum covers every octet. Any other content is [`Damage`]; nothing panics, or
 //! allocates memory by a length that is only claimed.
 //!
@@ -135,7 +135,7 @@ pub struct Recipient {
 
 /// Envelope of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Envelope {
+pub struct SubmissionEnvelope {
     /// Time of the call, by the program's clock (milliseconds since the Unix epoch).
     pub at: u64,
     /// Login name of the user in the system's directory.
@@ -148,7 +148,7 @@ pub struct Envelope {
     pub envid: Option<String>,
 }
 
-impl Envelope {
+impl SubmissionEnvelope {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut field = |tag: u8, value: &[u8]| {
@@ -185,8 +185,8 @@ impl Envelope {
     ///
     /// # Errors
     /// A field is unknown, repeated, truncated or not text, or there is no recipient.
-    pub fn decode(mut bytes: &[u8]) -> Result<Envelope, Damage> {
-        let mut envelope = Envelope::default();
+    pub fn decode(mut bytes: &[u8]) -> Result<SubmissionEnvelope, Damage> {
+        let mut envelope = SubmissionEnvelope::default();
         // Fields of the envelope, or of the current recipient.
         let mut seen: Vec<u8> = Vec::new();
         while let Some((head, rest)) = bytes.split_at_checked(FIELD_BYTES) {
@@ -240,24 +240,24 @@ mod tests {
 
     use super::*;
 
-    fn file(message: &[u8], envelope: &Envelope) -> Vec<u8> {
+    fn file(message: &[u8], envelope: &SubmissionEnvelope) -> Vec<u8> {
         let (mut check, encoded) = (Check::default(), envelope.encode());
         check.push(message);
         [&check.head(&encoded)[..], message, &encoded].concat()
     }
 
-    fn read(bytes: &[u8]) -> Result<(Vec<u8>, Envelope), Damage> {
+    fn read(bytes: &[u8]) -> Result<(Vec<u8>, SubmissionEnvelope), Damage> {
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(Damage::Magic)?;
         let head = Head::read(head, bytes.len() as u64)?;
         let (message, envelope) = rest.split_at(head.message as usize);
         let mut check = Check::default();
         check.push(message);
         check.finish(&head, envelope)?;
-        Ok((message.to_vec(), Envelope::decode(envelope)?))
+        Ok((message.to_vec(), SubmissionEnvelope::decode(envelope)?))
     }
 
-    fn some() -> Envelope {
-        Envelope {
+    fn some() -> SubmissionEnvelope {
+        SubmissionEnvelope {
             at: 7,
             login: "ann".to_owned(),
             sender: Some(String::new()),
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn the_octets_of_version_1_stay_what_they_are() {
         let recipients = vec![Recipient { address: "b".into(), ..Recipient::default() }];
-        let envelope = Envelope { at: 1, login: "a".into(), recipients, ..Envelope::default() };
+        let envelope = SubmissionEnvelope { at: 1, login: "a".into(), recipients, ..SubmissionEnvelope::default() };
         let expected = b"StSubmit\x01\0\0\0\x19\0\0\0\x02\0\0\0\0\0\0\0";
         let bytes = file(b"x\n", &envelope);
         assert_eq!(bytes[..CHECKSUM_AT], expected[..]);
@@ -296,11 +296,11 @@ mod tests {
 
     #[test]
     fn an_envelope_is_refused_for_what_it_lacks_or_repeats() {
-        let none = Envelope { recipients: Vec::new(), ..some() };
-        assert_eq!(Envelope::decode(&none.encode()), Err(Damage::NoRecipients));
+        let none = SubmissionEnvelope { recipients: Vec::new(), ..some() };
+        assert_eq!(SubmissionEnvelope::decode(&none.encode()), Err(Damage::NoRecipients));
         let twice = [some().encode(), some().encode()].concat();
         for bad in [&b""[..], b"R\x01\0\0\0b", b"Z\0\0\0\0", b"R\xff\xff\xff\xffb", &twice] {
-            assert_eq!(Envelope::decode(bad), Err(Damage::Envelope), "{bad:?}");
+            assert_eq!(SubmissionEnvelope::decode(bad), Err(Damage::Envelope), "{bad:?}");
         }
     }
 
@@ -311,13 +311,13 @@ mod tests {
             recipients in proptest::collection::vec("\\PC{0,9}", 1..5), message: Vec<u8>,
         ) {
             let recipients = recipients.into_iter().map(|address| Recipient { address, notify: Some(1), orcpt: None }).collect();
-            let envelope = Envelope { at, login, sender, recipients, ..some() };
+            let envelope = SubmissionEnvelope { at, login, sender, recipients, ..some() };
             prop_assert_eq!(read(&file(&message, &envelope)), Ok((message, envelope)));
         }
 
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
-            let _ = (read(&bytes), Envelope::decode(&bytes));
+            let _ = (read(&bytes), SubmissionEnvelope::decode(&bytes));
         }
     }
 }

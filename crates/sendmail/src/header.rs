@@ -10,7 +10,7 @@
 use stentor_mail::headers::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 
 use crate::addresses;
-use crate::exit::{EX_DATAERR, Failure};
+use crate::exit::{EX_DATAERR, ExitError};
 
 /// Fields with addresses.
 const ADDRESS_FIELDS: [&str; 8] = ["from", "sender", "reply-to", "to", "cc", "bcc", "errors-to", "return-receipt-to"];
@@ -61,7 +61,7 @@ impl Header {
     ///
     /// # Errors
     /// The header is larger than the server would accept.
-    pub fn take(&mut self, line: &[u8]) -> Result<LineKind, Failure> {
+    pub fn take(&mut self, line: &[u8]) -> Result<LineKind, ExitError> {
         if line.is_empty() {
             return Ok(LineKind::End);
         }
@@ -76,7 +76,7 @@ impl Header {
             self.fields.push(Field { name, text: clean.collect(), value });
         }
         if self.bytes > HEADER_BYTES_MAX || self.fields.len() > HEADER_FIELDS_MAX as usize {
-            return Err(Failure::new(EX_DATAERR, "the header is too large"));
+            return Err(ExitError::new(EX_DATAERR, "the header is too large"));
         }
         Ok(LineKind::Field)
     }

@@ -97,11 +97,11 @@ fn is_mbox_line(line: &[u8]) -> bool {
 
 /// Writes lines of the body in stored form.
 #[derive(Default)]
-pub struct Body {
+pub struct BodyLines {
     column: usize,
 }
 
-impl Body {
+impl BodyLines {
     /// Appends a line or a part of one.
     pub fn push(&mut self, line: &[u8], part: Part, out: &mut Vec<u8>) {
         for (i, piece) in line.split(|byte| *byte == b'\r').enumerate() {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn stored(lines: &[&str]) -> String {
-        let (mut body, mut out) = (Body::default(), Vec::new());
+        let (mut body, mut out) = (BodyLines::default(), Vec::new());
         for line in lines {
             body.push(line.as_bytes(), Part::Line, &mut out);
         }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(stored(&[&x(1996)]), format!("{}\n {}\n x\n", x(998), x(997)));
         assert_eq!(stored(&[&format!("{}ää", x(997))]), format!("{}\n ää\n", x(997)));
         assert_eq!(stored(&[&format!("{}\u{1f4e7}", x(995))]), format!("{}\n \u{1f4e7}\n", x(995)));
-        let (mut body, mut out) = (Body::default(), Vec::new());
+        let (mut body, mut out) = (BodyLines::default(), Vec::new());
         body.push(&[0xbf; 1000], Part::Begun, &mut out);
         body.push(&[0xbf; 1000], Part::Line, &mut out);
         assert!(out.split(|byte| *byte == b'\n').all(|line| line.len() <= BODY_LINE_BYTES_MAX));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::unistd::getuid;
-use stentor_sendmail::exit::{EX_CONFIG, EX_NOPERM, EX_OK, Failure};
+use stentor_sendmail::exit::{EX_CONFIG, EX_NOPERM, EX_OK, ExitError};
 use stentor_sendmail::options::{self, Call, Mode};
 use stentor_sendmail::{CONFIGURATION, FOLDER};
 
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     });
     match done {
         Ok(()) => ExitCode::from(EX_OK),
-        Err(Failure { code, text }) => {
+        Err(ExitError { code, text }) => {
             // Standard error may be closed, and there is no other way to report the failure.
             let _ = writeln!(io::stderr(), "{name}: {text}");
             ExitCode::from(code)
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
+fn run(call: &Call, privileges: Privileges) -> Result<(), ExitError> {
     match call.mode {
         Mode::Aliases => {
             let _ = writeln!(
@@ -72,18 +72,18 @@ fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
 
 /// The folder's path in the system's configuration. Only root may set another one, or a program without privileges,
 /// which has no more rights than its user.
-fn folder_path(other: Option<&Path>, privileges: &Privileges) -> Result<PathBuf, Failure> {
+fn folder_path(other: Option<&Path>, privileges: &Privileges) -> Result<PathBuf, ExitError> {
     if other.is_some() && privileges.is_elevated() && !getuid().is_root() {
-        return Err(Failure::new(EX_NOPERM, "only root may use -C: this program has privileges"));
+        return Err(ExitError::new(EX_NOPERM, "only root may use -C: this program has privileges"));
     }
     let path = other.unwrap_or(Path::new(CONFIGURATION));
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && other.is_none() => return Ok(PathBuf::from(FOLDER)),
-        Err(error) => return Err(Failure::new(EX_CONFIG, format!("{}: {error}", path.display()))),
+        Err(error) => return Err(ExitError::new(EX_CONFIG, format!("{}: {error}", path.display()))),
     };
     let wrong = |line: usize| {
-        Failure::new(EX_CONFIG, format!("{}:{line}: expected folder = \"PATH\" and nothing else", path.display()))
+        ExitError::new(EX_CONFIG, format!("{}:{line}: expected folder = \"PATH\" and nothing else", path.display()))
     };
     let mut folder = None;
     for (i, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line.trim())) {

@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use crate::exit::{EX_DATAERR, EX_OK, EX_USAGE, Failure};
+use crate::exit::{EX_DATAERR, EX_OK, EX_USAGE, ExitError};
 
 /// NOTIFY of a recipient (RFC 3461 section 4.1), as bits.
 pub const NEVER: u8 = 1;
@@ -101,7 +101,7 @@ const USAGE: &str = "usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N CONDITI
 ///
 /// # Errors
 /// The reason why it is refused.
-pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, Failure> {
+pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, ExitError> {
     let mut call = Call::default();
     let (name, arguments) = match arguments.split_first() {
         Some((first, rest)) if first.starts_with(b"--as=") => (text(&first[5..])?, rest),
@@ -122,7 +122,7 @@ pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, Failure> {
         }
         if letters.starts_with(b"-") {
             let code = if letters == b"-help" { EX_OK } else { EX_USAGE };
-            return Err(Failure::new(code, USAGE));
+            return Err(ExitError::new(code, USAGE));
         }
         let mut rest = letters;
         while let Some((&letter, more)) = rest.split_first() {
@@ -133,14 +133,14 @@ pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, Failure> {
             }
             let is_attached = ATTACHED.contains(&letter);
             if !is_attached && !VALUED.contains(&letter) {
-                return Err(Failure::usage(format!("unknown option -{}", letter.escape_ascii())));
+                return Err(ExitError::usage(format!("unknown option -{}", letter.escape_ascii())));
             }
             let value = if !more.is_empty() || is_attached {
                 more
             } else {
                 at += 1;
                 let behind = arguments.get(at - 1).map(Vec::as_slice);
-                behind.ok_or_else(|| Failure::usage(format!("option -{} needs a value", char::from(letter))))?
+                behind.ok_or_else(|| ExitError::usage(format!("option -{} needs a value", char::from(letter))))?
             };
             call.value(letter, value)?;
             break;
@@ -159,25 +159,25 @@ fn xtext(value: &[u8]) -> String {
     value.iter().map(|byte| if plain(byte) { char::from(*byte).to_string() } else { format!("+{byte:02X}") }).collect()
 }
 
-fn text(value: &[u8]) -> Result<String, Failure> {
-    let wrong = || Failure::new(EX_DATAERR, format!("{}: not UTF-8", value.escape_ascii()));
+fn text(value: &[u8]) -> Result<String, ExitError> {
+    let wrong = || ExitError::new(EX_DATAERR, format!("{}: not UTF-8", value.escape_ascii()));
     std::str::from_utf8(value).map(str::to_owned).map_err(|_| wrong())
 }
 
 impl Call {
-    fn flag(&mut self, letter: u8) -> Result<(), Failure> {
+    fn flag(&mut self, letter: u8) -> Result<(), ExitError> {
         match letter {
             b'i' => self.keeps_dots = true,
             b't' => self.takes_recipients = true,
             b'G' => self.gateway = true,
             b'I' => self.mode = Mode::Aliases,
-            b'n' => return Err(Failure::usage("-n is not supported: the server expands aliases")),
+            b'n' => return Err(ExitError::usage("-n is not supported: the server expands aliases")),
             _ => {}
         }
         Ok(())
     }
 
-    fn value(&mut self, letter: u8, value: &[u8]) -> Result<(), Failure> {
+    fn value(&mut self, letter: u8, value: &[u8]) -> Result<(), ExitError> {
         match letter {
             b'f' | b'r' => self.sender = Some(text(value)?),
             b'F' => self.full_name = Some(String::from_utf8_lossy(value).into_owned()),
@@ -190,7 +190,7 @@ impl Call {
                 self.ret = match value.to_ascii_lowercase().as_slice() {
                     b"full" => Some(Ret::Full),
                     b"hdrs" => Some(Ret::Headers),
-                    _ => return Err(Failure::usage("-R needs full or hdrs")),
+                    _ => return Err(ExitError::usage("-R needs full or hdrs")),
                 };
             }
             b'V' if value.len() > ENVID_BYTES_MAX || !value.iter().all(u8::is_ascii_graphic) => {
@@ -199,7 +199,7 @@ impl Call {
             }
             b'V' => self.envid = Some(xtext(value)),
             b'B' if !matches!(value.to_ascii_uppercase().as_slice(), b"8BITMIME" | b"7BIT") => {
-                return Err(Failure::usage("-B needs 8BITMIME or 7BIT"));
+                return Err(ExitError::usage("-B needs 8BITMIME or 7BIT"));
             }
             b'X' => {
                 let instead = "use `stentor watch --client 127.0.0.1` to follow sessions; lists do VERP";
@@ -226,7 +226,7 @@ impl Call {
         bits
     }
 
-    fn queue(&mut self, value: &str) -> Result<(), Failure> {
+    fn queue(&mut self, value: &str) -> Result<(), ExitError> {
         match value.chars().next() {
             None | Some('f') => self.mode = Mode::Flush,
             Some(first) if first.is_ascii_digit() || first == 'p' => self.mode = Mode::Nothing,
@@ -242,29 +242,29 @@ impl Call {
             }
             _ => {
                 let what = "`stentor requeue` selects by id, sender, recipient, site, list and age";
-                return Err(Failure::usage(format!("-q{value} is not supported: {what}")));
+                return Err(ExitError::usage(format!("-q{value} is not supported: {what}")));
             }
         }
         Ok(())
     }
 
     /// Checks for options that cannot be combined.
-    fn agree(&self) -> Result<(), Failure> {
+    fn agree(&self) -> Result<(), ExitError> {
         let is_mail = matches!(self.mode, Mode::Deliver | Mode::Verify);
         if self.takes_recipients && self.mode != Mode::Deliver {
-            return Err(Failure::usage("-t is only valid when sending a message"));
+            return Err(ExitError::usage("-t is only valid when sending a message"));
         }
         if !is_mail && self.mode != Mode::Hosts && !self.recipients.is_empty() {
-            return Err(Failure::usage(format!("unexpected recipient: {}", self.recipients[0])));
+            return Err(ExitError::usage(format!("unexpected recipient: {}", self.recipients[0])));
         }
         if is_mail && self.recipients.is_empty() && !self.takes_recipients {
-            return Err(Failure::usage("no recipients: name them on the command line, or use -t"));
+            return Err(ExitError::usage("no recipients: name them on the command line, or use -t"));
         }
         Ok(())
     }
 }
 
-fn mode(value: &[u8]) -> Result<Mode, Failure> {
+fn mode(value: &[u8]) -> Result<Mode, ExitError> {
     Ok(match value.first() {
         Some(b'm') => Mode::Deliver,
         Some(b's') => Mode::Smtp,
@@ -274,15 +274,15 @@ fn mode(value: &[u8]) -> Result<Mode, Failure> {
         Some(b'i') => Mode::Aliases,
         Some(b'h' | b'H') => Mode::Hosts,
         Some(b'd' | b'D') => {
-            return Err(Failure::usage("-bd is not supported: start the server with `stentor serve` or its unit"));
+            return Err(ExitError::usage("-bd is not supported: start the server with `stentor serve` or its unit"));
         }
         Some(b't') => {
-            return Err(Failure::usage(
+            return Err(ExitError::usage(
                 "-bt is not supported: for `3,0 user@host` use `stentor explain --from SENDER --to user@host`; for \
                  `/map TABLE KEY` use `stentor table get TABLE KEY`",
             ));
         }
-        _ => return Err(Failure::usage(format!("-b{} is not supported", value.escape_ascii()))),
+        _ => return Err(ExitError::usage(format!("-b{} is not supported", value.escape_ascii()))),
     })
 }
 
@@ -290,7 +290,7 @@ fn mode(value: &[u8]) -> Result<Mode, Failure> {
 mod tests {
     use super::*;
 
-    fn called(name: &str, arguments: &[&str]) -> Result<Call, Failure> {
+    fn called(name: &str, arguments: &[&str]) -> Result<Call, ExitError> {
         let arguments: Vec<Vec<u8>> = arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
         parse(name, &arguments)
     }

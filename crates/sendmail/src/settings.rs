@@ -35,13 +35,13 @@ pub struct Rights {
 
 /// A local user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub struct LocalUser {
     pub uid: u32,
     /// Login name; empty if unknown.
     pub login: String,
 }
 
-impl User {
+impl LocalUser {
     /// Formats the user as `uid 1000 (ann)`.
     pub fn shown(&self) -> String {
         let name: String = self.login.chars().filter(|c| c.is_ascii_graphic() && !"()\\".contains(*c)).collect();
@@ -71,7 +71,7 @@ fn is_number(name: &str) -> bool {
 impl Rights {
     /// Whether the user may use this sender without a note in the header: the null path, the own address in any of
     /// `domains`, or one in the table; root and trusted users may send as anyone.
-    pub fn allow(&self, user: &User, sender: &str, domains: &[&str]) -> bool {
+    pub fn allow(&self, user: &LocalUser, sender: &str, domains: &[&str]) -> bool {
         let uid = user.uid.to_string();
         // A number is always a user ID, even if a login has that name.
         let login = Some(user.login.as_str()).filter(|login| !is_number(login)).unwrap_or_default();
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn users_send_as_themselves_and_as_the_table_says() {
-        let ann = User { uid: 1000, login: "ann".to_owned() };
-        let allow = |user: &User, sender: &str| rights().allow(user, sender, &["mx.example", "origin.example"]);
+        let ann = LocalUser { uid: 1000, login: "ann".to_owned() };
+        let allow = |user: &LocalUser, sender: &str| rights().allow(user, sender, &["mx.example", "origin.example"]);
         for sender in
             ["", "ann@mx.example", "ann@origin.example", "ANN@mx.example", "ann@shop.example", "any@lists.example"]
         {
@@ -193,10 +193,10 @@ mod tests {
         {
             assert!(!allow(&ann, sender), "{sender}");
         }
-        let bob = User { uid: 1001, login: "bob".to_owned() };
+        let bob = LocalUser { uid: 1001, login: "bob".to_owned() };
         assert!(!allow(&bob, "ann@shop.example"));
         for (uid, login) in [(0, "root"), (0, ""), (33, "www-data"), (1005, "")] {
-            assert!(allow(&User { uid, login: login.to_owned() }, "any@where.example"), "{uid} {login}");
+            assert!(allow(&LocalUser { uid, login: login.to_owned() }, "any@where.example"), "{uid} {login}");
         }
         // A login that looks like a user ID does not get that user's rights.
         let numbered: Vec<(String, Vec<String>)> = vec![("1000".to_owned(), vec!["ann@shop.example".to_owned()])];
@@ -210,14 +210,14 @@ mod tests {
             (5, "1005", "any@where.example", false),
             (1000, "1000", "ann@shop.example", true),
         ] {
-            let user = User { uid, login: login.to_owned() };
+            let user = LocalUser { uid, login: login.to_owned() };
             assert_eq!(rights.allow(&user, sender, &["mx.example"]), is_allowed, "{uid} {login} {sender}");
         }
-        let posing = User { uid: 5, login: "uid4711".to_owned() };
+        let posing = LocalUser { uid: 5, login: "uid4711".to_owned() };
         assert!(!allow(&posing, "uid4711@mx.example") && allow(&posing, "uid5@mx.example"));
-        let nameless = User { uid: 4711, login: String::new() };
+        let nameless = LocalUser { uid: 4711, login: String::new() };
         assert!(allow(&nameless, "uid4711@mx.example") && !allow(&nameless, "@mx.example"));
-        let odd = User { uid: 5, login: "EXAMPLE\\ann".to_owned() };
+        let odd = LocalUser { uid: 5, login: "EXAMPLE\\ann".to_owned() };
         assert_eq!((ann.address("x").as_str(), odd.address("x").as_str()), ("ann@x", "uid5@x"));
         assert_eq!((ann.shown().as_str(), nameless.shown().as_str()), ("uid 1000 (ann)", "uid 4711"));
     }

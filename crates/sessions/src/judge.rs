@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_policy::{self as policy, Expansion, RelayReasons, Verdict};
+use stentor_policy::{self as policy, AddressClass, Expansion, RelayReasons};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_reputation::{ClientBehaviour, Greylist};
@@ -59,7 +59,7 @@ pub struct Speaker<'a> {
     pub helo: &'a str,
     /// The client is in the client networks, or logged in.
     pub may_relay: bool,
-    pub proof: Proof<'a>,
+    pub proof: ClientProof<'a>,
     /// Facts about the session for policy services; `None`: they are not asked.
     pub session: Option<&'a SessionFacts<'a>>,
     pub stranger: Stranger<'a>,
@@ -67,7 +67,7 @@ pub struct Speaker<'a> {
 
 /// How a client has proven its identity, for the log's reason why its mail is relayed or refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof<'a> {
+pub enum ClientProof<'a> {
     /// Neither login nor certificate: its address decides, or the caller has decided.
     None,
     Login(&'a str),
@@ -77,19 +77,19 @@ pub enum Proof<'a> {
     Ignored(&'a str),
 }
 
-impl Proof<'_> {
+impl ClientProof<'_> {
     /// Returns the log's reason for a client that may relay by more than its address.
     fn words(self) -> String {
         match self {
-            Proof::Login(user) => format!("{AUTHENTICATED} {user}"),
-            Proof::Certificate(name) => format!("{CERTIFIED} {name}"),
-            Proof::None | Proof::Ignored(_) => AUTHENTICATED.to_owned(),
+            ClientProof::Login(user) => format!("{AUTHENTICATED} {user}"),
+            ClientProof::Certificate(name) => format!("{CERTIFIED} {name}"),
+            ClientProof::None | ClientProof::Ignored(_) => AUTHENTICATED.to_owned(),
         }
     }
 
     /// Appends why the client's certificate is ignored, if it has one.
     fn lacking(self, words: String) -> String {
-        if let Proof::Ignored(why) = self { format!("{words}; {why}") } else { words }
+        if let ClientProof::Ignored(why) = self { format!("{words}; {why}") } else { words }
     }
 }
 
@@ -126,7 +126,7 @@ impl policy::RecipientPath for AcceptedRcpt {
 
 /// The verdict on one recipient.
 pub(super) struct Judged {
-    pub verdict: Verdict,
+    pub verdict: AddressClass,
     pub hop: Option<Arc<NextHop>>,
     /// See [`AcceptedRcpt::quarantine`].
     pub quarantine: Option<Arc<str>>,
@@ -149,14 +149,14 @@ impl Judged {
         AcceptedRcpt {
             params: RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt.clone() },
             hop: self.hop.clone(),
-            is_routed: matches!(self.verdict, Verdict::Relay),
+            is_routed: matches!(self.verdict, AddressClass::Relay),
             quarantine: self.quarantine.clone(),
             route: self.route.clone().map(Arc::new),
             ..AcceptedRcpt::default()
         }
     }
 
-    fn of(verdict: Verdict, why: RelayReason) -> Judged {
+    fn of(verdict: AddressClass, why: RelayReason) -> Judged {
         let (copies, open) = (Vec::new(), Vec::new());
         Judged { verdict, hop: None, quarantine: None, copies, route: None, ask: None, open, question: None, why }
     }
@@ -171,10 +171,13 @@ pub(super) enum RelayReason {
 }
 
 impl RelayReason {
-    pub fn words(self, proof: Proof<'_>) -> String {
+    pub fn words(self, proof: ClientProof<'_>) -> String {
         match (self, proof) {
             // On users' listeners, networks have no effect.
-            (RelayReason::Policy(policy::PolicyReason::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
+            (
+                RelayReason::Policy(policy::PolicyReason::ClientNetwork(network)),
+                ClientProof::None | ClientProof::Ignored(_),
+            ) => {
                 format!("client network {network}")
             }
             (RelayReason::Policy(policy::PolicyReason::ClientNetwork(_) | policy::PolicyReason::ClientOutside), _) => {
@@ -202,12 +205,12 @@ impl<'a> Decider<'a> {
     pub(super) async fn judge(self, address: &Address, wishes: &mut Wishes) -> Judged {
         let Decider { settings, speaker, .. } = self;
         if settings.rules.is_plain() {
-            let policy::Decision { verdict, why } = settings.policy.decide(speaker.client, address);
+            let policy::AddressDecision { verdict, why } = settings.policy.decide(speaker.client, address);
             let is_ours = why == policy::PolicyReason::ClientOutside && speaker.may_relay;
             if why == policy::PolicyReason::ClientOutside && !is_ours {
                 return Judged::of(verdict, RelayReason::Outside);
             }
-            let verdict = if is_ours { Verdict::Relay } else { verdict };
+            let verdict = if is_ours { AddressClass::Relay } else { verdict };
             return Judged::of(verdict, RelayReason::Policy(why));
         }
         // Sessions without rules do not pay for the size of its future.
@@ -233,7 +236,7 @@ impl<'a> Decider<'a> {
     pub fn facts(self, recipient: &'a Key, address: &'a Address) -> Facts<'a> {
         let Decider { settings, speaker, sender, now } = self;
         let list = match settings.policy.rcpt(speaker.client, address) {
-            Verdict::List(name) => settings.list(&name).map(|list| list.name().clone()),
+            AddressClass::List(name) => settings.list(&name).map(|list| list.name().clone()),
             _ => None,
         };
         Facts {
@@ -268,8 +271,8 @@ impl<'a> Decider<'a> {
         }
         let mut words = match (&outcome, &why) {
             // That it is an alias is said anyway.
-            (Outcome::Local(Verdict::Alias(_)), DecisionReason::Base(_)) => String::new(),
-            (Outcome::Local(Verdict::Alias(_)), DecisionReason::Address(by)) if by.starts_with("alias ") => {
+            (Outcome::Local(AddressClass::Alias(_)), DecisionReason::Base(_)) => String::new(),
+            (Outcome::Local(AddressClass::Alias(_)), DecisionReason::Address(by)) if by.starts_with("alias ") => {
                 String::new()
             }
             (_, DecisionReason::Authenticated) => proof.words(),
@@ -290,13 +293,13 @@ impl<'a> Decider<'a> {
             .then(|| SessionQuestion::new(facts))
             .flatten();
         match outcome {
-            Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), RelayReason::Rules(words)),
+            Outcome::Refuse(reply) => Judged::of(AddressClass::Refuse(reply), RelayReason::Rules(words)),
             Outcome::Discard(text) => {
                 let by = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
                 wishes.discard(Remark::Discarded { by }, &RemarkRecipients::one(facts.recipient.as_str()));
                 add(wishes, marks);
                 // It stands for a recipient, so that the message is taken; nobody gets it.
-                Judged { open, question, ..Judged::of(Verdict::Relay, RelayReason::Rules(words)) }
+                Judged { open, question, ..Judged::of(AddressClass::Relay, RelayReason::Rules(words)) }
             }
             Outcome::Local(verdict) => {
                 add(wishes, marks);
@@ -308,7 +311,15 @@ impl<'a> Decider<'a> {
                 add(wishes, marks);
                 let ask = calls_ahead.then_some(hop);
                 let why = RelayReason::Rules(words);
-                Judged { hop: hop_kept, quarantine, copies, ask, open, question, ..Judged::of(Verdict::Relay, why) }
+                Judged {
+                    hop: hop_kept,
+                    quarantine,
+                    copies,
+                    ask,
+                    open,
+                    question,
+                    ..Judged::of(AddressClass::Relay, why)
+                }
             }
         }
     }
@@ -415,15 +426,15 @@ mod tests {
         let of_network = || RelayReason::Policy(policy::PolicyReason::ClientNetwork("127.0.0.1/32".parse().unwrap()));
         let outside = || RelayReason::Policy(policy::PolicyReason::ClientOutside);
         for (because, proof, words) in [
-            (of_network(), Proof::None, "client network 127.0.0.1/32"),
-            (of_network(), Proof::Ignored("x"), "client network 127.0.0.1/32"),
-            (of_network(), Proof::Login("ann"), "authenticated client ann"),
-            (outside(), Proof::Login("ann"), "authenticated client ann"),
-            (of_network(), Proof::Certificate("a.test"), "client certificate a.test"),
-            (outside(), Proof::None, "authenticated client"),
-            (RelayReason::Outside, Proof::None, "no client network, login or certificate"),
-            (RelayReason::Outside, Proof::Ignored("why"), "no client network, login or certificate; why"),
-            (RelayReason::Rules("rule 1".to_owned()), Proof::Login("ann"), "rule 1"),
+            (of_network(), ClientProof::None, "client network 127.0.0.1/32"),
+            (of_network(), ClientProof::Ignored("x"), "client network 127.0.0.1/32"),
+            (of_network(), ClientProof::Login("ann"), "authenticated client ann"),
+            (outside(), ClientProof::Login("ann"), "authenticated client ann"),
+            (of_network(), ClientProof::Certificate("a.test"), "client certificate a.test"),
+            (outside(), ClientProof::None, "authenticated client"),
+            (RelayReason::Outside, ClientProof::None, "no client network, login or certificate"),
+            (RelayReason::Outside, ClientProof::Ignored("why"), "no client network, login or certificate; why"),
+            (RelayReason::Rules("rule 1".to_owned()), ClientProof::Login("ann"), "rule 1"),
         ] {
             assert_eq!(because.words(proof), words);
         }
@@ -452,7 +463,7 @@ mod tests {
         name: ClientName::Is("client.test"),
         helo: "client.test",
         may_relay: true,
-        proof: Proof::None,
+        proof: ClientProof::None,
         session: None,
         stranger: Stranger::UNKNOWN,
     };

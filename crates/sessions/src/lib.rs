@@ -19,7 +19,7 @@ mod transaction;
 mod turns;
 
 pub use content::{ContentEnvelope, Members, check as check_content, check_post, class};
-pub use judge::{Decider, Proof, Speaker, Stranger, calls_ahead};
+pub use judge::{ClientProof, Decider, Speaker, Stranger, calls_ahead};
 pub use listener::{Listeners, bind};
 pub use redirect::{redirected, senders};
 pub use rewrite::{canonical, header};

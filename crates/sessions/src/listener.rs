@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::open_sessions::{Admission, Admitted, Counted, OpenSessions, PoolLimits, descriptors};
+use super::open_sessions::{AdmissionResult, Admitted, Counted, OpenSessions, PoolLimits, descriptors};
 use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::{ClientConnection, Session, SessionPlace};
 use super::strangers::StrangerThreads;
@@ -206,7 +206,7 @@ impl Listeners {
         let limits = PoolLimits::new(settings, self.sessions_max, connection.listener.service.role());
         let now = self.core.clock.now();
         match Admitted::admit(self.sessions.clone(), who, limits) {
-            Ok(Admission { admitted, has_displaced }) => {
+            Ok(AdmissionResult { admitted, has_displaced }) => {
                 if has_displaced {
                     self.core.limits.hit(Limit::Displaced, now);
                 }

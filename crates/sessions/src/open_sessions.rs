@@ -237,7 +237,7 @@ pub struct Admitted {
 }
 
 /// Result of admitting a connection, possibly in place of another.
-pub struct Admission {
+pub struct AdmissionResult {
     pub admitted: Admitted,
     pub has_displaced: bool,
 }
@@ -251,7 +251,7 @@ impl Admitted {
         sessions: Arc<Mutex<OpenSessions>>,
         who: Counted,
         limits: PoolLimits,
-    ) -> Result<Admission, (Limit, Reply)> {
+    ) -> Result<AdmissionResult, (Limit, Reply)> {
         let mut has_displaced = false;
         let place;
         {
@@ -267,7 +267,7 @@ impl Admitted {
             place = Arc::new(Place { arrival: pool.arrivals, ..Place::default() });
             pool.add(who, &place);
         }
-        Ok(Admission { admitted: Admitted { sessions, who, role: limits.role, place }, has_displaced })
+        Ok(AdmissionResult { admitted: Admitted { sessions, who, role: limits.role, place }, has_displaced })
     }
 
     /// Counts the connection for another client from now on, if the limits permit that.
@@ -337,7 +337,7 @@ mod tests {
             House(Arc::default())
         }
 
-        fn enter(&self, client: u8, trusted: bool, limits: PoolLimits) -> Result<Admission, (Limit, Reply)> {
+        fn enter(&self, client: u8, trusted: bool, limits: PoolLimits) -> Result<AdmissionResult, (Limit, Reply)> {
             Admitted::admit(self.0.clone(), counted(client, trusted), limits)
         }
 

@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use stentor_addresses::{AddressChange, HeaderStream, Role, Split, addresses, replaced};
+use stentor_addresses::{AddressChange, AddressRole, HeaderStream, Split, addresses, replaced};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_rules::{Part, PendingLookup, Step};
@@ -29,7 +29,7 @@ const AT_ONCE: usize = 1_000;
 pub async fn canonical(
     settings: &Settings,
     address: &Address,
-    role: Role,
+    role: AddressRole,
     stranger: Option<IpAddr>,
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<Option<Address>, Reply> {
@@ -49,7 +49,7 @@ impl Lookups<'_> {
     async fn canonical(
         &mut self,
         address: &Address,
-        role: Role,
+        role: AddressRole,
         part: Part,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<Option<Address>, Reply> {

@@ -22,8 +22,8 @@ use stentor_ruletables::remote::{For, Remote};
 use stentor_tablefiles as files;
 use stentor_tables::candidates::{Candidates, Options as Asked, Owner};
 use stentor_tables::expand::expand;
-use stentor_tables::socketmap::Reply;
-use stentor_tables::{Answer, LoadedTable, Reference, ReferenceError, Report, Scratch, Table};
+use stentor_tables::socketmap::SocketmapReply;
+use stentor_tables::{LoadReport, LoadedTable, Reference, ReferenceError, Scratch, Table, TableResult};
 
 use crate::asking::{fail, load};
 use crate::output::{done, is_closed, print};
@@ -198,7 +198,7 @@ enum Outcome {
 }
 
 impl Source {
-    fn open(entries: &Entries) -> Result<Self, Report> {
+    fn open(entries: &Entries) -> Result<Self, LoadReport> {
         let reference = match entries {
             Entries::At(reference) => reference,
             Entries::Inline(entries) => {
@@ -229,18 +229,18 @@ impl Source {
     fn get(&mut self, key: &[u8]) -> Outcome {
         match self {
             Self::Local { table, scratch, places } => match table.get(key, scratch) {
-                Answer::Found { value, place } => {
+                TableResult::Found { value, place } => {
                     let own = || Some((places.get(&key.to_ascii_lowercase())?.clone(), 0));
                     let place = place.map(|(file, line)| (file.to_owned(), line)).or_else(own);
                     Outcome::Found { value: value.to_vec(), place }
                 }
-                Answer::NotFound => Outcome::NotFound,
-                Answer::Tempfail(why) => Outcome::Tempfail(why.to_owned()),
+                TableResult::NotFound => Outcome::NotFound,
+                TableResult::Tempfail(why) => Outcome::Tempfail(why.to_owned()),
             },
             Self::Remote { remote, runtime } => match runtime.block_on(remote.get(key, For::Us)) {
-                Reply::Found(value) => Outcome::Found { value, place: None },
-                Reply::NotFound => Outcome::NotFound,
-                Reply::Tempfail(why) => Outcome::Tempfail(why),
+                SocketmapReply::Found(value) => Outcome::Found { value, place: None },
+                SocketmapReply::NotFound => Outcome::NotFound,
+                SocketmapReply::Tempfail(why) => Outcome::Tempfail(why),
             },
         }
     }
@@ -485,7 +485,7 @@ fn show_doubts(found: &TableEntries, read: Option<&Table>) {
     }
 }
 
-fn show(report: &Report) {
+fn show(report: &LoadReport) {
     for diagnostic in &report.diagnostics {
         eprintln!("{diagnostic}");
     }

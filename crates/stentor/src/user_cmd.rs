@@ -17,7 +17,7 @@ use stentor_control::{Client, Reply, Request};
 use stentor_records::escape::printable;
 use stentor_users::password::store;
 use stentor_users::{
-    Changes, Document, DocumentError, FileError, FileKind, Limit, Limits, SendAs, UsersFile, canonical_name, change,
+    Document, DocumentError, FileError, FileKind, Limit, Limits, SendAs, UserChanges, UsersFile, canonical_name, change,
 };
 
 use crate::asking::{fail, locate, nothing, wrong};
@@ -201,13 +201,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Command::Passwd { name, password, file } => passwd(name, password, file),
         Command::List { json, file } => list(*json, file),
         Command::Set(SetArgs { name, send_as, limits, file }) => {
-            apply(file, name, "changed", &Changes { send_as: send_as.clone(), limits: limits.all(), locked: None })
+            apply(file, name, "changed", &UserChanges { send_as: send_as.clone(), limits: limits.all(), locked: None })
         }
         Command::Lock(UserArgs { name, file }) => {
-            apply(file, name, "locked", &Changes { locked: Some(true), ..Changes::default() })
+            apply(file, name, "locked", &UserChanges { locked: Some(true), ..UserChanges::default() })
         }
         Command::Unlock(UserArgs { name, file }) => {
-            apply(file, name, "unlocked", &Changes { locked: Some(false), ..Changes::default() })
+            apply(file, name, "unlocked", &UserChanges { locked: Some(false), ..UserChanges::default() })
         }
         Command::Remove(UserArgs { name, file }) => edit(file, name, "removed", |_, document| document.remove(name)),
     };
@@ -239,7 +239,7 @@ fn add(add: &AddArgs) -> Result<ExitCode, ExitCode> {
     }
     let pairs = stored(&add.password)?;
     let send_as = (!add.send_as.is_empty()).then(|| add.send_as.clone());
-    let changes = Changes { send_as, limits: add.limits.all(), locked: None };
+    let changes = UserChanges { send_as, limits: add.limits.all(), locked: None };
     let made = edit(&add.file, &add.name, "added", |kind, document| {
         document.add(&add.name)?;
         pairs.iter().try_for_each(|(key, value)| document.set(&add.name, key, Some(value)))?;
@@ -269,7 +269,7 @@ fn passwd(name: &str, password: &PasswordArg, file: &FileArg) -> Result<ExitCode
 }
 
 /// Changes a user. Whether Dovecot has the user is unknown here: a name without a recent login may be a typo.
-fn apply(file: &FileArg, name: &str, what: &str, changes: &Changes) -> Result<ExitCode, ExitCode> {
+fn apply(file: &FileArg, name: &str, what: &str, changes: &UserChanges) -> Result<ExitCode, ExitCode> {
     let place = file.place()?;
     let is_unknown = place.kind == FileKind::DovecotOverrides
         && file.used().is_some_and(|rows| !rows.iter().any(|row| canonical_name(name).as_deref() == Ok(&row.user)));

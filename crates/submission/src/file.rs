@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use stentor_sendmail::format::{Check, Damage, Envelope, HEAD_BYTES, Head};
+use stentor_sendmail::format::{Check, Damage, HEAD_BYTES, Head, SubmissionEnvelope};
 
 pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Write permission for anyone: the program removes it on completion.
@@ -16,7 +16,7 @@ const WRITABLE: u32 = 0o222;
 pub(super) struct OpenSubmission {
     file: File,
     pub head: Head,
-    pub envelope: Envelope,
+    pub envelope: SubmissionEnvelope,
     pub uid: u32,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path) -> io::Result<Result<OpenSubmission, String>> {
 }
 
 /// Reads a file of this length to its end.
-fn whole(file: &File, length: u64) -> io::Result<Result<(Head, Envelope), Damage>> {
+fn whole(file: &File, length: u64) -> io::Result<Result<(Head, SubmissionEnvelope), Damage>> {
     let mut head = [0; HEAD_BYTES];
     file.read_exact_at(&mut head, 0)?;
     let head = match Head::read(&head, length) {
@@ -67,7 +67,10 @@ fn whole(file: &File, length: u64) -> io::Result<Result<(Head, Envelope), Damage
     }
     let mut envelope = vec![0; head.envelope as usize];
     file.read_exact_at(&mut envelope, HEAD_BYTES as u64 + head.message)?;
-    Ok(check.finish(&head, &envelope).and_then(|()| Envelope::decode(&envelope)).map(|envelope| (head, envelope)))
+    Ok(check
+        .finish(&head, &envelope)
+        .and_then(|()| SubmissionEnvelope::decode(&envelope))
+        .map(|envelope| (head, envelope)))
 }
 
 #[cfg(test)]
@@ -83,7 +86,8 @@ mod tests {
     /// Creates a file as the program leaves it.
     fn file(folder: &std::path::Path, name: &str, change: impl FnOnce(&mut Vec<u8>), mode: u32) -> PathBuf {
         let recipients = vec![Recipient { address: "bob@x".to_owned(), ..Recipient::default() }];
-        let envelope = Envelope { login: "ann".to_owned(), recipients, ..Envelope::default() }.encode();
+        let envelope =
+            SubmissionEnvelope { login: "ann".to_owned(), recipients, ..SubmissionEnvelope::default() }.encode();
         let (message, mut check) = (b"Subject: x\n\nhi\n", Check::default());
         check.push(message);
         let mut octets = [&check.head(&envelope)[..], message, &envelope].concat();

@@ -17,10 +17,10 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_sendmail::addresses::qualified;
-use stentor_sendmail::format::Envelope;
+use stentor_sendmail::format::SubmissionEnvelope;
 use stentor_sendmail::options::Ret;
-use stentor_sendmail::settings::{User, login_of};
-use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
+use stentor_sendmail::settings::{LocalUser, login_of};
+use stentor_sessions::{ClientName, ClientProof, Speaker, Stranger, Transaction};
 use stentor_smtp::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
 
 use super::file::{OpenSubmission, READ_BYTES, open};
@@ -37,7 +37,7 @@ const SPEAKER: Speaker<'_> = Speaker {
     name: ClientName::Is("localhost"),
     helo: "localhost",
     may_relay: true,
-    proof: Proof::None,
+    proof: ClientProof::None,
     session: None,
     stranger: Stranger::UNKNOWN,
 };
@@ -98,7 +98,7 @@ pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken
     let settings = core.settings();
     let table = std::fs::read_to_string(PASSWD).unwrap_or_default();
     let login = login_of(&table, opened.uid).unwrap_or(&opened.envelope.login).to_owned();
-    let user = User { uid: opened.uid, login };
+    let user = LocalUser { uid: opened.uid, login };
     match sender(&opened.envelope, &user, &settings) {
         Ok(sender) => {
             Box::pin(Injection { core, settings: &settings, user, opened, folder, taken, reported }.run(sender)).await
@@ -108,7 +108,7 @@ pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken
 }
 
 /// Returns the reverse path.
-fn sender(envelope: &Envelope, user: &User, settings: &Settings) -> Result<ReversePath, String> {
+fn sender(envelope: &SubmissionEnvelope, user: &LocalUser, settings: &Settings) -> Result<ReversePath, String> {
     let origin = origin(settings);
     let text = match envelope.sender.as_deref() {
         Some("") => return Ok(ReversePath::Null),
@@ -121,7 +121,7 @@ fn sender(envelope: &Envelope, user: &User, settings: &Settings) -> Result<Rever
 struct Injection<'a> {
     core: &'a Arc<Core>,
     settings: &'a Arc<Settings>,
-    user: User,
+    user: LocalUser,
     opened: OpenSubmission,
     folder: &'a Arc<Folder>,
     taken: &'a TakenSubmission,
@@ -408,7 +408,7 @@ fn is_orcpt(text: &str) -> bool {
 }
 
 /// Returns the warning field, as in sendmail.
-fn warning(hostname: &str, user: &User, sender: &ReversePath) -> String {
+fn warning(hostname: &str, user: &LocalUser, sender: &ReversePath) -> String {
     format!("X-Authentication-Warning: {hostname}: {} set sender to {} using -f\r\n", user.shown(), sender.as_str())
 }
 

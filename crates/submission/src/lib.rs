@@ -45,7 +45,7 @@ use self::folder::{Folder, TakenSubmission};
 use self::inject::Outcome;
 use self::reported_recipients::FinishedRcpts;
 use self::sweep::{FolderSweep, LIMITS, SweepResult};
-use self::watch::Watch;
+use self::watch::FolderWatch;
 
 /// Maximum submissions taken between two syncs of the folder.
 const ROUND_MAX: usize = 256;
@@ -124,13 +124,13 @@ pub async fn run(core: Arc<Core>, accepted: AcceptedIds, mut stopping: signal::R
         // New files from here on wake the drain; a look after the watch began has seen the earlier ones.
         let is_new = watch.is_none() && drain.folder.is_some();
         if is_new {
-            watch = Watch::begin(&drain.path).ok();
+            watch = FolderWatch::begin(&drain.path).ok();
         }
         let Some(until) = next.filter(|_| !(is_new && watch.is_some())) else { continue };
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => {}
             () = tokio::time::sleep_until(until) => {}
-            () = Watch::changed(watch.as_ref()) => {}
+            () = FolderWatch::changed(watch.as_ref()) => {}
             () = reloads.reloaded.notified() => {}
             () = drain.under_way.one_ends() => {}
         }

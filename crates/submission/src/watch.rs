@@ -13,17 +13,17 @@ use tokio::sync::Notify;
 
 const BUFFER_BYTES: usize = 4096;
 
-pub struct Watch {
+pub struct FolderWatch {
     changed: Arc<Notify>,
     /// Closing this ends the thread.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl FolderWatch {
     /// # Errors
     /// The folder does not exist, or the system has no more watches, descriptors or threads.
-    pub fn begin(path: &Path) -> io::Result<Watch> {
+    pub fn begin(path: &Path) -> io::Result<FolderWatch> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         inotify::add_watch(&fd, path, WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;
         let (stopped, stop) = io::pipe()?;
@@ -31,11 +31,11 @@ impl Watch {
         let notify = changed.clone();
         let thread = std::thread::Builder::new().name("submissions".to_owned());
         let thread = thread.spawn(move || follow(&fd, &stopped, &notify))?;
-        Ok(Watch { changed, stop: Some(stop), thread: Some(thread) })
+        Ok(FolderWatch { changed, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Waits until a file got its final name; for ever without a watch.
-    pub async fn changed(watch: Option<&Watch>) {
+    pub async fn changed(watch: Option<&FolderWatch>) {
         match watch {
             Some(watch) => watch.changed.notified().await,
             None => std::future::pending().await,
@@ -43,7 +43,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for FolderWatch {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -77,11 +77,11 @@ mod tests {
     fn a_renamed_file_is_noticed_and_the_thread_ends() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let watch = Watch::begin(folder.path()).unwrap();
+        let watch = FolderWatch::begin(folder.path()).unwrap();
         std::fs::write(folder.path().join("new-1"), "x").unwrap();
         std::fs::rename(folder.path().join("new-1"), folder.path().join("mail-1")).unwrap();
-        runtime.block_on(Watch::changed(Some(&watch)));
+        runtime.block_on(FolderWatch::changed(Some(&watch)));
         drop(watch);
-        assert!(Watch::begin(&folder.path().join("none")).is_err());
+        assert!(FolderWatch::begin(&folder.path().join("none")).is_err());
     }
 }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stentor_tables::{Content, FileRequest, LoadedTable, ReadError, Reference, Report, Slot, Table};
+use stentor_tables::{FileContent, FileRequest, LoadReport, LoadedTable, ReadError, Reference, Slot, Table};
 
 /// Duration after which a check is reported as slow.
 pub const SLOW_MS: u64 = 5_000;
@@ -63,16 +63,16 @@ type FileStamps = Vec<(PathBuf, Stamp)>;
 type FileId = (PathBuf, Option<u32>);
 
 /// Reads files.
-type FileReader = Box<dyn Fn(FileRequest<'_>) -> Result<Content, ReadError> + Send + Sync>;
+type FileReader = Box<dyn Fn(FileRequest<'_>) -> Result<FileContent, ReadError> + Send + Sync>;
 
 /// Loads a table from the files as they are now. Blocks.
-pub fn load(reference: &Reference) -> Result<LoadedTable, Report> {
+pub fn load(reference: &Reference) -> Result<LoadedTable, LoadReport> {
     load_seen(reference, &read::read).loaded
 }
 
 /// One reading of all files of a table.
 struct Reading {
-    loaded: Result<LoadedTable, Report>,
+    loaded: Result<LoadedTable, LoadReport>,
     files: FileStamps,
     attempts: Attempts,
 }
@@ -91,7 +91,7 @@ impl Attempts {
     }
 }
 
-fn load_seen(reference: &Reference, read: &dyn Fn(FileRequest<'_>) -> Result<Content, ReadError>) -> Reading {
+fn load_seen(reference: &Reference, read: &dyn Fn(FileRequest<'_>) -> Result<FileContent, ReadError>) -> Reading {
     let (mut files, mut attempts) = (Vec::new(), Attempts::default());
     let loaded = stentor_tables::load(reference, &mut |wanted| {
         // Before it is read: what changes meanwhile is seen the next time.
@@ -111,9 +111,9 @@ pub enum TableRefresh {
     /// Nothing has changed since the last check.
     Same,
     /// A new version is in force; lines were skipped if the report has warnings.
-    Replaced(Report),
+    Replaced(LoadReport),
     /// The new version is broken; the old one, if there is one, stays in force.
-    Kept(Report),
+    Kept(LoadReport),
     /// Another check is running.
     Busy,
     /// Another check has been running for more than [`SLOW_MS`]; returned once.
@@ -178,12 +178,12 @@ impl fmt::Debug for FileTable {
 
 impl FileTable {
     /// Opens a table. Blocks. With errors there is no version until a refresh finds usable files.
-    pub fn open(reference: Reference) -> (Self, Report) {
+    pub fn open(reference: Reference) -> (Self, LoadReport) {
         Self::open_by(reference, Box::new(read::read))
     }
 
     /// As [`Self::open`], reading files through `read`.
-    pub fn open_by(reference: Reference, read: FileReader) -> (Self, Report) {
+    pub fn open_by(reference: Reference, read: FileReader) -> (Self, LoadReport) {
         let Reading { loaded, files, attempts } = load_seen(&reference, &read);
         let (slot, report) = match loaded {
             Ok(LoadedTable { table, report }) => (OnceLock::from(Slot::new(table)), report),

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use stentor_tables::{Content, FileRequest, ReadError};
+use stentor_tables::{FileContent, FileRequest, ReadError};
 
 use crate::path::ResolvedPath;
 use crate::stamp;
@@ -22,7 +22,7 @@ const READS_MAX: usize = 3;
 
 /// Reads a file that does not change meanwhile. LMDB files are written in place, and a mixture of two versions would
 /// look complete.
-pub(crate) fn read(request: FileRequest<'_>) -> Result<Content, ReadError> {
+pub(crate) fn read(request: FileRequest<'_>) -> Result<FileContent, ReadError> {
     let failed = |error: io::Error| ReadError::Failed(error.to_string());
     for _ in 0..READS_MAX {
         let way = ResolvedPath::of(request.path, request.reader).map_err(ReadError::Failed)?;
@@ -50,7 +50,7 @@ pub(crate) fn read(request: FileRequest<'_>) -> Result<Content, ReadError> {
             return Err(ReadError::TooLarge);
         }
         if stamp(&before) == stamp(&file.metadata().map_err(failed)?) {
-            return Ok(Content { bytes, owner: way.owner(&before) });
+            return Ok(FileContent { bytes, owner: way.owner(&before) });
         }
     }
     Err(ReadError::Failed(io::Error::new(io::ErrorKind::ResourceBusy, "changed while it was read").to_string()))

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 
 use stentor_tablefiles::{FileTable, SLOW_MS, TableRefresh};
-use stentor_tables::{Answer, Content, FileRequest, ReadError, Reference, Scratch};
+use stentor_tables::{FileContent, FileRequest, ReadError, Reference, Scratch, TableResult};
 
 fn value(table: &FileTable, key: &str) -> Option<String> {
     match table.table().unwrap().get(key.as_bytes(), &mut Scratch::default()) {
-        Answer::Found { value, .. } => Some(String::from_utf8(value.to_vec()).unwrap()),
-        Answer::NotFound | Answer::Tempfail(_) => None,
+        TableResult::Found { value, .. } => Some(String::from_utf8(value.to_vec()).unwrap()),
+        TableResult::NotFound | TableResult::Tempfail(_) => None,
     }
 }
 
@@ -37,7 +37,7 @@ fn a_replaced_file_is_read_once() {
     let TableRefresh::Replaced(report) = table.refresh(0) else { panic!("not replaced") };
     assert_eq!(report.diagnostics[0].line, 2);
     assert_eq!(value(&table, "key").as_deref(), Some("two"));
-    assert!(matches!(before.get(b"key", &mut Scratch::default()), Answer::Found { value: b"one", .. }));
+    assert!(matches!(before.get(b"key", &mut Scratch::default()), TableResult::Found { value: b"one", .. }));
     assert!(matches!(table.refresh(0), TableRefresh::Same));
 }
 
@@ -96,7 +96,7 @@ fn open_denying(kind: &str, path: &Path, denied: &Arc<Mutex<Option<PathBuf>>>) -
     let denied = denied.clone();
     let read = move |request: FileRequest<'_>| match &*denied.lock().unwrap() {
         Some(path) if path == request.path => Err(ReadError::Failed("Permission denied (os error 13)".to_owned())),
-        _ => Ok(Content { bytes: std::fs::read(request.path).unwrap(), owner: 0 }),
+        _ => Ok(FileContent { bytes: std::fs::read(request.path).unwrap(), owner: 0 }),
     };
     FileTable::open_by(Reference::parse(&format!("{kind}:{}", path.display())).unwrap(), Box::new(read)).0
 }
@@ -189,7 +189,7 @@ impl Team {
             if all.lock().unwrap().iter().any(|path| path == request.path) {
                 return Err(ReadError::Failed("Too many open files (os error 24)".to_owned()));
             }
-            Ok(Content { bytes: std::fs::read(request.path).unwrap(), owner: 0 })
+            Ok(FileContent { bytes: std::fs::read(request.path).unwrap(), owner: 0 })
         };
         let reference = Reference::parse(&format!("aliases:{}", at("table").display())).unwrap();
         let table = FileTable::open_by(reference, Box::new(read)).0;
@@ -275,7 +275,7 @@ fn another_file_that_cannot_be_read_is_reported() {
     let all = denied.clone();
     let read = move |request: FileRequest<'_>| match &*all.lock().unwrap() {
         Some(path) if path == request.path => Err(ReadError::Failed("Input/output error (os error 5)".to_owned())),
-        _ => Ok(Content { bytes: std::fs::read(request.path).unwrap(), owner: 0 }),
+        _ => Ok(FileContent { bytes: std::fs::read(request.path).unwrap(), owner: 0 }),
     };
     let name = format!("unionmap:{{hash:{}, hash:{}}}", one.display(), two.display());
     let (table, report) = FileTable::open_by(Reference::parse(&name).unwrap(), Box::new(read));
@@ -315,7 +315,7 @@ fn who_reads_a_file_that_hangs_is_alone() {
     let read = Box::new(move |_: stentor_tables::FileRequest<'_>| {
         asked.send(()).unwrap();
         let text = answers.lock().unwrap().recv().unwrap();
-        Ok(Content { bytes: text.as_bytes().to_vec(), owner: 0 })
+        Ok(FileContent { bytes: text.as_bytes().to_vec(), owner: 0 })
     });
     answer.send("key one\n").unwrap();
     let table = FileTable::open_by(Reference::parse(&format!("hash:{}", path.display())).unwrap(), read).0;

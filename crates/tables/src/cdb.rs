@@ -4,7 +4,7 @@
 //! tables: pairs of hash and position. All numbers have 32 bits, little endian. The file is not trusted: a position
 //! outside it is not a match.
 
-use crate::diagnostic::Problem;
+use crate::diagnostic::TableProblem;
 use crate::fold::with_or_without_nul;
 
 const HEADER_BYTES: usize = 256 * 8;
@@ -15,8 +15,8 @@ pub(crate) struct Cdb {
 }
 
 impl Cdb {
-    pub fn open(bytes: Vec<u8>) -> Result<Self, Problem> {
-        let damaged = |why| Problem::Damaged { kind: "cdb", why };
+    pub fn open(bytes: Vec<u8>) -> Result<Self, TableProblem> {
+        let damaged = |why| TableProblem::Damaged { kind: "cdb", why };
         let cdb = Self { bytes: bytes.into_boxed_slice() };
         if cdb.bytes.len() < HEADER_BYTES {
             return Err(damaged("shorter than its header"));
@@ -121,8 +121,8 @@ pub(crate) mod tests {
     #[test]
     fn what_is_cut_short_is_named() {
         let whole = make(&[(b"key", b"value")]);
-        assert!(matches!(Cdb::open(whole[..100].to_vec()), Err(Problem::Damaged { .. })));
-        assert!(matches!(Cdb::open(whole[..whole.len() - 1].to_vec()), Err(Problem::Damaged { .. })));
+        assert!(matches!(Cdb::open(whole[..100].to_vec()), Err(TableProblem::Damaged { .. })));
+        assert!(matches!(Cdb::open(whole[..whole.len() - 1].to_vec()), Err(TableProblem::Damaged { .. })));
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use foldhash::fast::FixedState;
 
-use crate::diagnostic::{FileReport, Problem};
+use crate::diagnostic::{FileReport, TableProblem};
 use crate::rule_lines::{Blocks, Statement};
 use crate::text::lines::{Lines, is_space, trim_end, trim_start};
 
@@ -113,26 +113,26 @@ impl Cidr {
                 Statement::If(rest) => cidr.begin_block(rest, number, &mut blocks, report),
                 Statement::EndIf(rest) => {
                     if !rest.is_empty() {
-                        report.add(number, Problem::Untidy("unexpected text after endif, ignored"));
+                        report.add(number, TableProblem::Untidy("unexpected text after endif, ignored"));
                     }
                     match blocks.end() {
                         Some(step) => cidr.end_block(step),
-                        None => report.add(number, Problem::BadRule("endif without if".into())),
+                        None => report.add(number, TableProblem::BadRule("endif without if".into())),
                     }
                     Ok(())
                 }
                 Statement::Other(rule) => cidr.add(rule, number),
             };
             if let Err(why) = added {
-                report.add(number, Problem::BadRule(why));
+                report.add(number, TableProblem::BadRule(why));
             }
             if cidr.rules.len() >= crate::ENTRIES_MAX || cidr.values.len() > u32::MAX as usize - crate::LINE_BYTES_MAX {
-                report.add(number, Problem::TooManyEntries { max: crate::ENTRIES_MAX });
+                report.add(number, TableProblem::TooManyEntries { max: crate::ENTRIES_MAX });
                 break;
             }
         }
         for line in blocks.left_open() {
-            report.add(line, Problem::Untidy("if without endif extends to the end of the file"));
+            report.add(line, TableProblem::Untidy("if without endif extends to the end of the file"));
         }
         cidr
     }
@@ -212,8 +212,10 @@ impl Cidr {
         let pattern_bytes = rest.iter().position(|&byte| is_space(byte)).unwrap_or(rest.len());
         let (network, is_negated) = network(&rest[..pattern_bytes])?;
         if pattern_bytes < rest.len() {
-            report
-                .add(number, Problem::Untidy("unexpected text after if, ignored; do not indent the lines of a block"));
+            report.add(
+                number,
+                TableProblem::Untidy("unexpected text after if, ignored; do not indent the lines of a block"),
+            );
         }
         blocks.begin(self.steps.len(), number);
         self.steps.push(Step::If { network, is_negated, end: usize::MAX });
@@ -283,10 +285,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::diagnostic::Report;
+    use crate::diagnostic::LoadReport;
 
     fn read(text: &str) -> (Cidr, Vec<u32>) {
-        let mut report = Report::default();
+        let mut report = LoadReport::default();
         let cidr = Cidr::read(text.as_bytes(), &mut FileReport { file: "t", report: &mut report });
         (cidr, report.diagnostics.iter().map(|found| found.line).collect())
     }

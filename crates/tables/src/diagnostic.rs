@@ -16,7 +16,7 @@ pub enum Severity {
 
 /// A kind of problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum TableProblem {
     #[error("cannot be read: {0}")]
     Unreadable(String),
     #[error("socketmap:{0} cannot be part of unionmap: or pipemap:; name it as a table of its own")]
@@ -63,7 +63,7 @@ pub enum Problem {
     PatternsTooLarge,
 }
 
-impl Problem {
+impl TableProblem {
     pub fn severity(&self) -> Severity {
         match self {
             Self::Unreadable(_)
@@ -87,7 +87,7 @@ pub struct Diagnostic {
     pub file: String,
     pub line: u32,
     pub column: u32,
-    pub problem: Problem,
+    pub problem: TableProblem,
 }
 
 impl Diagnostic {
@@ -115,14 +115,14 @@ impl fmt::Display for Diagnostic {
 
 /// The findings of one load, in the order of files and lines.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct LoadReport {
     pub diagnostics: Vec<Diagnostic>,
     /// Number of warnings beyond [`DIAGNOSTICS_MAX`].
     pub left_out: u64,
     has_errors: bool,
 }
 
-impl Report {
+impl LoadReport {
     pub fn has_errors(&self) -> bool {
         self.has_errors
     }
@@ -147,15 +147,15 @@ impl Report {
 /// Collects the findings in one file.
 pub(crate) struct FileReport<'a> {
     pub file: &'a str,
-    pub report: &'a mut Report,
+    pub report: &'a mut LoadReport,
 }
 
 impl FileReport<'_> {
-    pub fn add(&mut self, line: u32, problem: Problem) {
+    pub fn add(&mut self, line: u32, problem: TableProblem) {
         self.add_at(line, 0, problem);
     }
 
-    pub fn add_at(&mut self, line: u32, column: u32, problem: Problem) {
+    pub fn add_at(&mut self, line: u32, column: u32, problem: TableProblem) {
         self.report.add(Diagnostic { file: self.file.to_owned(), line, column, problem });
     }
 }

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use std::hash::BuildHasher;
 
-use crate::diagnostic::{FileReport, Problem};
+use crate::diagnostic::{FileReport, TableProblem};
 use crate::fold::Fold;
 
 /// Maximum size of the arena: positions have 32 bits.
@@ -42,11 +42,11 @@ impl NotAdded {
     /// Reports the reason for this line. Returns false if no more entries fit.
     pub fn report(&self, report: &mut FileReport<'_>, line: u32, key: &[u8]) -> bool {
         let problem = match self {
-            Self::NotUtf8 => Problem::NotUtf8,
+            Self::NotUtf8 => TableProblem::NotUtf8,
             Self::Duplicate { first } => {
-                Problem::Duplicate { key: String::from_utf8_lossy(key).into_owned(), first: *first }
+                TableProblem::Duplicate { key: String::from_utf8_lossy(key).into_owned(), first: *first }
             }
-            Self::Full => Problem::TooManyEntries { max: crate::ENTRIES_MAX },
+            Self::Full => TableProblem::TooManyEntries { max: crate::ENTRIES_MAX },
         };
         report.add(line, problem);
         !matches!(self, Self::Full)

@@ -38,12 +38,12 @@ pub mod socketmap;
 mod table;
 mod text;
 
-pub use diagnostic::{Diagnostic, Problem, Report, Severity};
+pub use diagnostic::{Diagnostic, LoadReport, Severity, TableProblem};
 pub use load::{LoadedTable, load};
-pub use read::{Content, FileRequest, ReadError};
-pub use reference::{Endpoint, Format, Reference, ReferenceError};
+pub use read::{FileContent, FileRequest, ReadError};
+pub use reference::{Format, Reference, ReferenceError, SocketmapAddress};
 pub use slot::Slot;
-pub use table::{Answer, Scratch, Table};
+pub use table::{Scratch, Table, TableResult};
 pub use text::alias_targets::{Included, NotIncluded};
 pub use text::aliases::{all as all_aliases, find as find_alias};
 

@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-use crate::diagnostic::Problem;
+use crate::diagnostic::TableProblem;
 use crate::fold::with_or_without_nul;
 
 const PAGE_HEADER_BYTES: usize = 16;
@@ -47,8 +47,8 @@ struct Meta {
 }
 
 impl Lmdb {
-    pub fn open(bytes: Vec<u8>) -> Result<Self, Problem> {
-        let damaged = |why| Problem::Damaged { kind: "lmdb", why };
+    pub fn open(bytes: Vec<u8>) -> Result<Self, TableProblem> {
+        let damaged = |why| TableProblem::Damaged { kind: "lmdb", why };
         let first = meta(&bytes).ok_or(damaged("no meta page of a 64-bit little-endian machine"))?;
         let page_bytes = first.page_bytes as usize;
         if !page_bytes.is_power_of_two() || !(256..=65536).contains(&page_bytes) {

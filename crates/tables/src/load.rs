@@ -2,10 +2,10 @@
 
 use crate::cdb::Cdb;
 use crate::cidr::Cidr;
-use crate::diagnostic::{FileReport, Problem, Report};
+use crate::diagnostic::{FileReport, LoadReport, TableProblem};
 use crate::lmdb::Lmdb;
 use crate::patterns::{Dialect, Patterns};
-use crate::read::{Content, FileReader, FileRequest, ReadError};
+use crate::read::{FileContent, FileReader, FileRequest, ReadError};
 use crate::reference::{Format, Reference};
 use crate::table::{Body, Table};
 use crate::text::alias_targets::{self, Includes};
@@ -15,23 +15,23 @@ use crate::text::{aliases, makemap, postmap};
 #[derive(Debug)]
 pub struct LoadedTable {
     pub table: Table,
-    pub report: Report,
+    pub report: LoadReport,
 }
 
 /// Loads a table from the files that `read` returns. There is no table if the report has an error.
 pub fn load(
     reference: &Reference,
-    read: &mut dyn FnMut(FileRequest<'_>) -> Result<Content, ReadError>,
-) -> Result<LoadedTable, Report> {
-    let mut report = Report::default();
+    read: &mut dyn FnMut(FileRequest<'_>) -> Result<FileContent, ReadError>,
+) -> Result<LoadedTable, LoadReport> {
+    let mut report = LoadReport::default();
     match build(reference, read, &mut report) {
         Some(table) if !report.has_errors() => Ok(LoadedTable { table, report }),
         _ => Err(report),
     }
 }
 
-fn build(reference: &Reference, read: FileReader<'_>, report: &mut Report) -> Option<Table> {
-    let mut all = |tables: &[Reference], report: &mut Report| {
+fn build(reference: &Reference, read: FileReader<'_>, report: &mut LoadReport) -> Option<Table> {
+    let mut all = |tables: &[Reference], report: &mut LoadReport| {
         tables.iter().map(|table| build(table, read, report)).collect::<Option<Vec<Table>>>()
     };
     let without_file = |body| Some(Table { file: None, body, includes: Includes::new() });
@@ -45,21 +45,21 @@ fn build(reference: &Reference, read: FileReader<'_>, report: &mut Report) -> Op
         Reference::Pipe(tables) => without_file(Body::Pipe(all(tables, report)?)),
         Reference::Socketmap(endpoint) => {
             let mut report = FileReport { file: "", report };
-            report.add(0, Problem::Remote(endpoint.to_string()));
+            report.add(0, TableProblem::Remote(endpoint.to_string()));
             None
         }
         Reference::File { format, path } => {
             let file = path.display().to_string();
             let mut report = FileReport { file: &file, report };
             let bytes_max = crate::FILE_BYTES_MAX;
-            let Content { bytes, owner } = match read(FileRequest { path, bytes_max, reader: None }) {
+            let FileContent { bytes, owner } = match read(FileRequest { path, bytes_max, reader: None }) {
                 Ok(content) => content,
                 Err(ReadError::TooLarge) => {
-                    report.add(0, Problem::FileTooLarge { max: bytes_max });
+                    report.add(0, TableProblem::FileTooLarge { max: bytes_max });
                     return None;
                 }
                 Err(ReadError::Failed(why)) => {
-                    report.add(0, Problem::Unreadable(why));
+                    report.add(0, TableProblem::Unreadable(why));
                     return None;
                 }
             };

@@ -15,7 +15,7 @@ pub struct FileRequest<'p> {
 
 /// Content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Content {
+pub struct FileContent {
     pub bytes: Vec<u8>,
     /// The user who owns the file, or who chose it.
     pub owner: u32,
@@ -29,4 +29,4 @@ pub enum ReadError {
 }
 
 /// Reads files.
-pub(crate) type FileReader<'r> = &'r mut dyn FnMut(FileRequest<'_>) -> Result<Content, ReadError>;
+pub(crate) type FileReader<'r> = &'r mut dyn FnMut(FileRequest<'_>) -> Result<FileContent, ReadError>;

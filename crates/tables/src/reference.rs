@@ -19,7 +19,7 @@ pub enum Reference {
     /// `pipemap:{type:name, ...}`
     Pipe(Vec<Reference>),
     /// A table behind a socket.
-    Socketmap(Endpoint),
+    Socketmap(SocketmapAddress),
 }
 
 /// Format of a file.
@@ -39,12 +39,12 @@ pub enum Format {
 
 /// Address of a socketmap, and the table's name there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum SocketmapAddress {
     Inet { host: String, port: u16, name: String },
     Unix { path: PathBuf, name: String },
 }
 
-impl Endpoint {
+impl SocketmapAddress {
     pub fn name(&self) -> &str {
         match self {
             Self::Inet { name, .. } | Self::Unix { name, .. } => name,
@@ -52,7 +52,7 @@ impl Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for SocketmapAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inet { host, port, name } => write!(out, "inet:{host}:{port}:{name}"),
@@ -97,10 +97,10 @@ impl Reference {
             Self::File { format, path } => Self::File { format, path: folder.join(path) },
             Self::Union(tables) => Self::Union(all(tables)),
             Self::Pipe(tables) => Self::Pipe(all(tables)),
-            Self::Socketmap(Endpoint::Unix { path, name }) => {
-                Self::Socketmap(Endpoint::Unix { path: folder.join(path), name })
+            Self::Socketmap(SocketmapAddress::Unix { path, name }) => {
+                Self::Socketmap(SocketmapAddress::Unix { path: folder.join(path), name })
             }
-            Self::Inline(_) | Self::Static(_) | Self::Socketmap(Endpoint::Inet { .. }) => self,
+            Self::Inline(_) | Self::Static(_) | Self::Socketmap(SocketmapAddress::Inet { .. }) => self,
         }
     }
 
@@ -170,7 +170,7 @@ fn inline(text: &str, name: &str) -> Result<Reference, ReferenceError> {
     pairs.filter(|pairs| !pairs.is_empty()).map(Reference::Inline).ok_or_else(wrong)
 }
 
-fn endpoint(name: &str) -> Option<Endpoint> {
+fn endpoint(name: &str) -> Option<SocketmapAddress> {
     let (kind, rest) = name.split_once(':')?;
     let (place, name) = rest.rsplit_once(':')?;
     if place.is_empty() || name.is_empty() {
@@ -181,9 +181,9 @@ fn endpoint(name: &str) -> Option<Endpoint> {
             let (host, port) = place.rsplit_once(':')?;
             let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
             let port = port.parse().ok().filter(|&port| port > 0)?;
-            (!host.is_empty()).then(|| Endpoint::Inet { host: host.into(), port, name: name.into() })
+            (!host.is_empty()).then(|| SocketmapAddress::Inet { host: host.into(), port, name: name.into() })
         }
-        "unix" => Some(Endpoint::Unix { path: place.into(), name: name.into() }),
+        "unix" => Some(SocketmapAddress::Unix { path: place.into(), name: name.into() }),
         _ => None,
     }
 }

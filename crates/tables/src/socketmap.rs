@@ -10,7 +10,7 @@ pub const BYTES_MAX: usize = 100_000;
 const LENGTH_DIGITS_MAX: usize = 6;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
+pub enum SocketmapReply {
     Found(Vec<u8>),
     NotFound,
     /// TEMP, TIMEOUT or PERM, with the reason. Postfix treats all three as temporary.
@@ -55,7 +55,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// Adds received octets; returns the reply once it is complete, after which the decoder is empty again.
-    pub fn reply(&mut self, octets: &[u8]) -> Result<Option<Reply>, ProtocolError> {
+    pub fn reply(&mut self, octets: &[u8]) -> Result<Option<SocketmapReply>, ProtocolError> {
         self.received.extend_from_slice(octets);
         let received = self.received.as_slice();
         let digits = received.iter().take_while(|octet| octet.is_ascii_digit()).count();
@@ -85,18 +85,22 @@ impl Decoder {
     }
 }
 
-fn parse(text: &[u8]) -> Result<Reply, ProtocolError> {
+fn parse(text: &[u8]) -> Result<SocketmapReply, ProtocolError> {
     let (word, rest) = match text.iter().position(|&octet| octet == b' ') {
         Some(end) => (&text[..end], &text[end + 1..]),
         None => (text, &[][..]),
     };
     let failure = || {
         let (word, why) = (String::from_utf8_lossy(word), String::from_utf8_lossy(rest));
-        Reply::Tempfail(if why.trim().is_empty() { word.into_owned() } else { format!("{word}: {}", why.trim()) })
+        SocketmapReply::Tempfail(if why.trim().is_empty() {
+            word.into_owned()
+        } else {
+            format!("{word}: {}", why.trim())
+        })
     };
     match word {
-        b"OK" => Ok(Reply::Found(rest.to_vec())),
-        b"NOTFOUND" => Ok(Reply::NotFound),
+        b"OK" => Ok(SocketmapReply::Found(rest.to_vec())),
+        b"NOTFOUND" => Ok(SocketmapReply::NotFound),
         b"TEMP" | b"TIMEOUT" | b"PERM" => Ok(failure()),
         _ => Err(ProtocolError::UnknownReply),
     }
@@ -108,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    fn decode(text: &[u8]) -> Result<Option<Reply>, ProtocolError> {
+    fn decode(text: &[u8]) -> Result<Option<SocketmapReply>, ProtocolError> {
         Decoder::default().reply(text)
     }
 
@@ -122,12 +126,12 @@ mod tests {
 
     #[test]
     fn replies() {
-        assert_eq!(decode(b"7:OK a  b,"), Ok(Some(Reply::Found(b"a  b".to_vec()))));
-        assert_eq!(decode(b"3:OK ,"), Ok(Some(Reply::Found(Vec::new()))));
-        assert_eq!(decode(b"9:NOTFOUND ,"), Ok(Some(Reply::NotFound)));
-        assert_eq!(decode(b"8:NOTFOUND,"), Ok(Some(Reply::NotFound)));
-        assert_eq!(decode(b"12:TEMP no base,"), Ok(Some(Reply::Tempfail("TEMP: no base".into()))));
-        assert_eq!(decode(b"5:PERM ,"), Ok(Some(Reply::Tempfail("PERM".into()))));
+        assert_eq!(decode(b"7:OK a  b,"), Ok(Some(SocketmapReply::Found(b"a  b".to_vec()))));
+        assert_eq!(decode(b"3:OK ,"), Ok(Some(SocketmapReply::Found(Vec::new()))));
+        assert_eq!(decode(b"9:NOTFOUND ,"), Ok(Some(SocketmapReply::NotFound)));
+        assert_eq!(decode(b"8:NOTFOUND,"), Ok(Some(SocketmapReply::NotFound)));
+        assert_eq!(decode(b"12:TEMP no base,"), Ok(Some(SocketmapReply::Tempfail("TEMP: no base".into()))));
+        assert_eq!(decode(b"5:PERM ,"), Ok(Some(SocketmapReply::Tempfail("PERM".into()))));
     }
 
     #[test]
@@ -155,7 +159,7 @@ mod tests {
             let mut pieces = text.chunks(at).peekable();
             while let Some(piece) = pieces.next() {
                 let reply = decoder.reply(piece).unwrap();
-                let expected = pieces.peek().is_none().then(|| Reply::Found(value.clone()));
+                let expected = pieces.peek().is_none().then(|| SocketmapReply::Found(value.clone()));
                 prop_assert_eq!(reply, expected);
             }
         }

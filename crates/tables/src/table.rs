@@ -13,7 +13,7 @@ use crate::text::alias_targets::{Included, Includes, NotIncluded, has_programs};
 
 /// Result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum TableResult<'a> {
     Found {
         value: &'a [u8],
         /// The file and line of the entry; line 0 in a database, `None` if there is no file.
@@ -104,15 +104,15 @@ impl Table {
     }
 
     /// Looks up a whole key; [`crate::candidates`] makes the partial ones.
-    pub fn get<'a>(&'a self, key: &[u8], scratch: &'a mut Scratch) -> Answer<'a> {
+    pub fn get<'a>(&'a self, key: &[u8], scratch: &'a mut Scratch) -> TableResult<'a> {
         match self.find(key, scratch) {
-            Some(TableMatch { value, place }) => Answer::Found { value: value.unwrap_or(&scratch.value), place },
-            None => Answer::NotFound,
+            Some(TableMatch { value, place }) => TableResult::Found { value: value.unwrap_or(&scratch.value), place },
+            None => TableResult::NotFound,
         }
     }
 
     /// Looks up a partial key.
-    pub fn get_candidate<'a>(&'a self, candidate: &Candidate<'_>, scratch: &'a mut Scratch) -> Answer<'a> {
+    pub fn get_candidate<'a>(&'a self, candidate: &Candidate<'_>, scratch: &'a mut Scratch) -> TableResult<'a> {
         let keyed = match (&self.body, candidate.folded) {
             (Body::Keyed(keyed), Some(folded)) => Some((keyed, folded)),
             (Body::Makemap(keyed), Some(folded)) if folded.is_ascii => Some((keyed, folded)),
@@ -120,8 +120,10 @@ impl Table {
         };
         let Some((keyed, Folded { key, hash, .. })) = keyed else { return self.get(candidate.key, scratch) };
         match keyed.get_folded(key, hash) {
-            Some(hit) => Answer::Found { value: hit.value, place: self.file.as_deref().map(|file| (file, hit.line)) },
-            None => Answer::NotFound,
+            Some(hit) => {
+                TableResult::Found { value: hit.value, place: self.file.as_deref().map(|file| (file, hit.line)) }
+            }
+            None => TableResult::NotFound,
         }
     }
 

@@ -7,14 +7,14 @@ use crate::text::FileKind;
 
 /// Changes to a user; missing fields stay unchanged.
 #[derive(Debug, Clone, Default)]
-pub struct Changes {
+pub struct UserChanges {
     pub send_as: Option<Vec<SendAs>>,
     /// In the order of [`LIMIT_KEYS`]; [`Limit::Default`] removes the user's own.
     pub limits: [Option<Limit>; 4],
     pub locked: Option<bool>,
 }
 
-impl Changes {
+impl UserChanges {
     /// Applies the changes. A Dovecot user without local settings is added, and removed when no settings are left.
     pub fn apply(&self, kind: FileKind, document: &mut Document, name: &str) -> Result<(), DocumentError> {
         if kind == FileKind::DovecotOverrides {
@@ -48,7 +48,7 @@ impl Changes {
 mod tests {
     use super::*;
 
-    fn changed(kind: FileKind, text: &str, name: &str, changes: &Changes) -> Result<String, DocumentError> {
+    fn changed(kind: FileKind, text: &str, name: &str, changes: &UserChanges) -> Result<String, DocumentError> {
         let mut document = Document::new(text);
         changes.apply(kind, &mut document, name)?;
         Ok(document.text())
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn limits_and_senders_are_set_and_taken_away() {
         let text = "[ann]\npassword = 1\nmessages_per_day_max = 5\nlocked = yes\n";
-        let changes = Changes {
+        let changes = UserChanges {
             send_as: Some(vec!["@x.example".parse().unwrap(), "a@y.example".parse().unwrap()]),
             limits: [Some(Limit::AtMost(200)), Some(Limit::Default), None, Some(Limit::None)],
             locked: Some(false),
@@ -65,16 +65,16 @@ mod tests {
         let wanted = "[ann]\npassword = 1\nsend_as = @x.example, a@y.example\nmessages_per_hour_max = 200\n\
                       recipients_per_day_max = none\n";
         assert_eq!(changed(FileKind::Own, text, "ann", &changes).unwrap(), wanted);
-        assert_eq!(changed(FileKind::Own, text, "ann", &Changes::default()).unwrap(), text);
+        assert_eq!(changed(FileKind::Own, text, "ann", &UserChanges::default()).unwrap(), text);
         assert_eq!(changed(FileKind::Own, text, "bob", &changes), Err(DocumentError::Unknown("bob".to_owned())));
     }
 
     #[test]
     fn users_of_dovecot_are_there_while_there_is_something_to_say() {
-        let lock = |locked| Changes { locked: Some(locked), ..Changes::default() };
+        let lock = |locked| UserChanges { locked: Some(locked), ..UserChanges::default() };
         let text = changed(FileKind::DovecotOverrides, "", "Ann@x.example", &lock(true)).unwrap();
         assert_eq!(text, "[ann@x.example]\nlocked = yes\n");
-        let limited = Changes { limits: [Some(Limit::AtMost(1)), None, None, None], ..Changes::default() };
+        let limited = UserChanges { limits: [Some(Limit::AtMost(1)), None, None, None], ..UserChanges::default() };
         let both = changed(FileKind::DovecotOverrides, &text, "ann@x.example", &limited).unwrap();
         assert_eq!(both, "[ann@x.example]\nmessages_per_hour_max = 1\nlocked = yes\n");
         let left = changed(FileKind::DovecotOverrides, &both, "ann@x.example", &lock(false)).unwrap();

@@ -20,7 +20,7 @@ use rustix::process::geteuid;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::document::{Document, DocumentError};
-use crate::text::{FILE_BYTES_MAX, Fault, FileKind, parse, parse_octets};
+use crate::text::{FILE_BYTES_MAX, FileKind, UsersFileError, parse, parse_octets};
 use crate::user::Users;
 
 /// Maximum attempts to lock the current file while others replace it.
@@ -36,14 +36,14 @@ pub enum FileError {
     #[error("{path} has mode {mode:o}: others could read or change it; run `chmod 600 {path}`")]
     Mode { path: String, mode: u32 },
     #[error("{}", lines(.path, .faults))]
-    Faults { path: String, faults: Vec<Fault> },
+    Faults { path: String, faults: Vec<UsersFileError> },
     #[error("{0}")]
     Change(#[from] DocumentError),
     #[error("{path} keeps being replaced; try again")]
     Busy { path: String },
 }
 
-fn lines(path: &str, faults: &[Fault]) -> String {
+fn lines(path: &str, faults: &[UsersFileError]) -> String {
     faults.iter().map(|fault| format!("{path}:{fault}")).collect::<Vec<_>>().join("\n")
 }
 

@@ -20,10 +20,10 @@ mod send_as;
 pub mod text;
 mod user;
 
-pub use changes::Changes;
+pub use changes::UserChanges;
 pub use document::{Document, DocumentError};
 pub use file::{FileError, UsersFile, UsersRefresh, change, replace};
 pub use limits::{LIMIT_KEYS, Limit, LimitError, Limits, OwnLimits};
 pub use send_as::{SendAs, SendAsError};
-pub use text::{Fault, FileKind};
+pub use text::{FileKind, UsersFileError};
 pub use user::{User, Users, canonical_name};

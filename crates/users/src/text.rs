@@ -49,14 +49,14 @@ pub enum FileKind {
 
 /// One error: where, what, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct UsersFileError {
     /// The line number, from 1.
     pub line: u32,
     pub why: String,
     pub help: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for UsersFileError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: {}; {}", self.line, self.why, self.help)
     }
@@ -88,17 +88,21 @@ pub(crate) fn line(text: &str) -> Line<'_> {
 struct Reading {
     kind: FileKind,
     users: Users,
-    faults: Vec<Fault>,
+    faults: Vec<UsersFileError>,
     /// The user whose keys are being read, and which keys were present.
     open: Option<(User, [bool; KEYS.len()])>,
 }
 
 /// Reads a file's text.
-pub fn parse(kind: FileKind, text: &str) -> Result<Users, Vec<Fault>> {
+pub fn parse(kind: FileKind, text: &str) -> Result<Users, Vec<UsersFileError>> {
     let mut reading = Reading { kind, ..Reading::default() };
     if text.len() > FILE_BYTES_MAX {
         let why = format!("the file is larger than {} MiB", FILE_BYTES_MAX >> 20);
-        return Err(vec![Fault { line: 1, why, help: "let Dovecot check the passwords of so many users".to_owned() }]);
+        return Err(vec![UsersFileError {
+            line: 1,
+            why,
+            help: "let Dovecot check the passwords of so many users".to_owned(),
+        }]);
     }
     for (place, text) in text.lines().enumerate() {
         reading.line(place as u32 + 1, text);
@@ -111,20 +115,20 @@ pub fn parse(kind: FileKind, text: &str) -> Result<Users, Vec<Fault>> {
 }
 
 /// Parses octets; those that are not UTF-8 are an error of their line.
-pub fn parse_octets(kind: FileKind, octets: &[u8]) -> Result<Users, Vec<Fault>> {
+pub fn parse_octets(kind: FileKind, octets: &[u8]) -> Result<Users, Vec<UsersFileError>> {
     match std::str::from_utf8(octets) {
         Ok(text) => parse(kind, text),
         Err(error) => {
             let line = octets[..error.valid_up_to()].split(|octet| *octet == b'\n').count() as u32;
             let help = "store the file in UTF-8".to_owned();
-            Err(vec![Fault { line, why: "not valid UTF-8".to_owned(), help }])
+            Err(vec![UsersFileError { line, why: "not valid UTF-8".to_owned(), help }])
         }
     }
 }
 
 impl Reading {
     fn fault(&mut self, line: u32, why: impl Into<String>, help: impl Into<String>) {
-        self.faults.push(Fault { line, why: why.into(), help: help.into() });
+        self.faults.push(UsersFileError { line, why: why.into(), help: help.into() });
     }
 
     fn line(&mut self, number: u32, text: &str) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 
-use stentor_users::{Changes, Document, DocumentError, FileError, FileKind, UsersFile, UsersRefresh, change};
+use stentor_users::{Document, DocumentError, FileError, FileKind, UserChanges, UsersFile, UsersRefresh, change};
 
 const HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AQEBAQEBAQEBAQEBAQEBAQ$Yf4vEnRjF1Gf5UN0m7TMJcpkJOm3Tk0eLMkHRHRYzQU";
 
@@ -119,7 +119,7 @@ fn local_settings_need_not_be_there_and_stay_in_force() {
     let mut file = UsersFile::open(FileKind::DovecotOverrides, &path).unwrap();
     assert!(file.users().is_empty() && matches!(file.refresh(), UsersRefresh::Same));
     let lock = |locked| {
-        let changes = Changes { locked: Some(locked), ..Changes::default() };
+        let changes = UserChanges { locked: Some(locked), ..UserChanges::default() };
         change(FileKind::DovecotOverrides, &path, |document| {
             changes.apply(FileKind::DovecotOverrides, document, "Ann@example.org")
         })
@@ -151,7 +151,7 @@ fn root_follows_no_link_that_the_servers_user_has_made() {
     chown(data.path(), Some(SERVER), Some(SERVER)).unwrap();
     let path = data.path().join("dovecot-users");
     let lock = |path: &Path| {
-        let changes = Changes { locked: Some(true), ..Changes::default() };
+        let changes = UserChanges { locked: Some(true), ..UserChanges::default() };
         change(FileKind::DovecotOverrides, path, |document| {
             changes.apply(FileKind::DovecotOverrides, document, "ann@example.org")
         })

@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_tables::socketmap::{Decoder, ProtocolError, Reply};
+use stentor_tables::socketmap::{Decoder, ProtocolError, SocketmapReply};
 
 /// The first reply, or error, and nothing of what comes behind it.
-fn first(data: &[u8], piece: usize) -> Result<Option<Reply>, ProtocolError> {
+fn first(data: &[u8], piece: usize) -> Result<Option<SocketmapReply>, ProtocolError> {
     let mut decoder = Decoder::default();
     for octets in data.chunks(piece) {
         if let Some(reply) = decoder.reply(octets)? {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_sendmail::format::{Check, Envelope, HEAD_BYTES, Head};
+use stentor_sendmail::format::{Check, SubmissionEnvelope, HEAD_BYTES, Head};
 use stentor_sendmail::settings::Settings;
 use stentor_sendmail::{addresses, options};
 
@@ -16,8 +16,8 @@ fuzz_target!(|data: &[u8]| {
         check.push(message);
         let _ = check.finish(&head, envelope);
     }
-    if let Ok(envelope) = Envelope::decode(data) {
-        assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
+    if let Ok(envelope) = SubmissionEnvelope::decode(data) {
+        assert_eq!(SubmissionEnvelope::decode(&envelope.encode()), Ok(envelope));
     }
     if let Some(settings) = std::str::from_utf8(data).ok().and_then(Settings::parse) {
         assert_eq!(Settings::parse(&settings.to_text()), Some(settings));

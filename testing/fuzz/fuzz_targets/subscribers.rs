@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_lists::subscribers::{Occurrence, Parser, Report};
+use stentor_lists::subscribers::{Occurrence, Parser, SubscribersSummary};
 
-fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, Report) {
+fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<String>, SubscribersSummary) {
     let mut people = Vec::new();
     let mut parser = Parser::default();
     let mut visit = |subscriber: stentor_lists::subscribers::Subscriber<'_>| {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_tables::{Content, Reference, Scratch, load};
+use stentor_tables::{FileContent, Reference, Scratch, load};
 
 const KINDS: [&str; 6] = ["hash:t", "makemap:t", "aliases:t", "regexp:t", "pcre:t", "cidr:t"];
 
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&kind, text)) = data.split_first() else { return };
     let reference = Reference::parse(KINDS[usize::from(kind) % KINDS.len()]).expect("a name that is right");
     let lines = text.split(|&octet| octet == b'\n').count();
-    match load(&reference, &mut |_| Ok(Content { bytes: text.to_vec(), owner: 0 })) {
+    match load(&reference, &mut |_| Ok(FileContent { bytes: text.to_vec(), owner: 0 })) {
         Ok(loaded) => {
             let key = text.split(|&octet| octet == b'\n').next().unwrap_or_default();
             loaded.table.get(key, &mut Scratch::default());

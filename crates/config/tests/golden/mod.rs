@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stentor_config::{Config, TableSource};
-use stentor_rules::{Answer, Field, Included, LookupBuffers, NotIncluded, Subject, TableId, Tables, find};
+use stentor_rules::{Field, Included, LookupBuffers, LookupResult, NotIncluded, Subject, TableId, Tables, find};
 use stentor_tables::Table;
 
 const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
@@ -16,10 +16,10 @@ const STAFF: &str = "# who works here\nann@a.test, bob@b.test\n\ncarl\n";
 pub struct InMemory<'c>(pub &'c Config);
 
 impl Tables for InMemory<'_> {
-    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer {
+    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> LookupResult {
         let table = &self.0.tables[usize::from(table.0)];
         let TableSource::Inline(entries) = &table.source else {
-            return Answer::Unavailable("nobody listens".to_owned());
+            return LookupResult::Unavailable("nobody listens".to_owned());
         };
         let made = Table::inline(entries.iter().map(|entry| (entry.key.as_bytes(), entry.value.as_bytes())));
         let (dialect, asking) = (table.dialect, &mut LookupBuffers::default());

@@ -21,17 +21,17 @@ use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use stentor_addresses::{Target, parse, parse_include, tag};
+use stentor_addresses::{ExpansionTarget, parse, parse_include, tag};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_tables::candidates::{Candidates, Options, Owner};
 use stentor_tables::{INCLUDE_BYTES_MAX, INCLUDES_BYTES_MAX, all_aliases, find_alias};
 
-use crate::account::Account;
-use crate::config::{Aliases, Program, allowed, executable};
+use crate::account::PasswdEntry;
+use crate::config::{AliasFiles, Program, allowed, executable};
 use crate::guarded;
 use crate::lock_name::is_lock_name;
 use crate::log;
-use crate::recipient::Recipient;
+use crate::recipient::LocalRecipient;
 use crate::template::Template;
 
 const SHELLS: &str = "/etc/shells";
@@ -50,7 +50,7 @@ const FOR_A_SHELL: &str = "$`;|&<>()*?[]{}~#\n";
 /// A target that was found.
 #[derive(Debug)]
 pub struct AliasTarget {
-    pub account: Account,
+    pub account: PasswdEntry,
     /// Whether only root's files lead to it.
     pub is_named_by_root: bool,
     pub what: AliasDelivery,
@@ -65,7 +65,7 @@ pub enum AliasDelivery {
 
 /// A program or file, and the user who named it.
 struct Candidate {
-    text: Target,
+    text: ExpansionTarget,
     is_included: bool,
     by: NamingUser,
 }
@@ -74,28 +74,35 @@ struct Candidate {
 #[derive(Clone)]
 struct NamingUser {
     /// Account whose rights the deliveries have.
-    account: Account,
+    account: PasswdEntry,
     is_root: bool,
 }
 
 /// Finds the target of a recipient. `is_over`: returns true when the search should stop.
-pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool) -> Result<AliasTarget, Reply> {
+pub fn find(
+    aliases: &AliasFiles,
+    recipient: &LocalRecipient,
+    is_over: &dyn Fn() -> bool,
+) -> Result<AliasTarget, Reply> {
     let named = aliases.files.iter().find_map(|file| named(aliases, file, recipient).transpose());
     let named = named.unwrap_or_else(|| Err("not found in this service's alias files".to_owned()));
     let found = named.and_then(|(targets, by)| Search::new(aliases, &recipient.tag, is_over).run(targets, &by));
     let Candidate { text, by, .. } = found.map_err(|why| later(recipient, &why))?;
     let what = match text {
-        Target::Program(command) => {
+        ExpansionTarget::Program(command) => {
             let arguments = arguments(&command, aliases.shell, aliases.programs.as_deref());
             let arguments = arguments.map_err(|why| later(recipient, &why))?;
             AliasDelivery::Program(Box::new(Program { arguments, ..aliases.program.clone() }))
         }
-        Target::File(path) if path.ends_with('/') => AliasDelivery::Maildir(path.into()),
-        Target::File(path) if is_lock_name(Path::new(&path)) => {
+        ExpansionTarget::File(path) if path.ends_with('/') => AliasDelivery::Maildir(path.into()),
+        ExpansionTarget::File(path) if is_lock_name(Path::new(&path)) => {
             return Err(later(recipient, &format!("{path} is the name of a lock file, not of a mailbox")));
         }
-        Target::File(path) => AliasDelivery::Mbox(path.into()),
-        Target::Address(_) | Target::Final(_) | Target::Domain(_) | Target::Include(_) => {
+        ExpansionTarget::File(path) => AliasDelivery::Mbox(path.into()),
+        ExpansionTarget::Address(_)
+        | ExpansionTarget::Final(_)
+        | ExpansionTarget::Domain(_)
+        | ExpansionTarget::Include(_) => {
             return Err(later(recipient, "it is not a program or a file"));
         }
     };
@@ -103,14 +110,14 @@ pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool
 }
 
 /// Checks the alias files themselves.
-pub fn check(aliases: &Aliases) -> Result<(), String> {
+pub fn check(aliases: &AliasFiles) -> Result<(), String> {
     let wrong = |file: &PathBuf| trusted(aliases, file, None, FILE_BYTES_MAX).err();
     aliases.files.iter().find_map(wrong).map_or(Ok(()), Err)
 }
 
 /// Programs in the alias files that cannot be run, with their places: the first [`MISSING_MAX`], and the number of
 /// others.
-pub fn missing(aliases: &Aliases) -> (Vec<String>, usize) {
+pub fn missing(aliases: &AliasFiles) -> (Vec<String>, usize) {
     let (mut shown, mut more) = (Vec::new(), 0);
     for file in &aliases.files {
         // Problems of the file itself are errors.
@@ -118,7 +125,7 @@ pub fn missing(aliases: &Aliases) -> (Vec<String>, usize) {
         all_aliases(&content, |name, value, line| {
             let targets = str::from_utf8(value).ok().and_then(|value| parse(value).ok()).unwrap_or_default();
             for target in targets {
-                let Target::Program(command) = target else { continue };
+                let ExpansionTarget::Program(command) = target else { continue };
                 let Err(why) = can_run(&command, aliases) else { continue };
                 if shown.len() < MISSING_MAX {
                     shown.push(format!("{}:{line}: {}: {why}", file.display(), String::from_utf8_lossy(name)));
@@ -131,7 +138,7 @@ pub fn missing(aliases: &Aliases) -> (Vec<String>, usize) {
     (shown, more)
 }
 
-fn can_run(command: &str, aliases: &Aliases) -> Result<(), String> {
+fn can_run(command: &str, aliases: &AliasFiles) -> Result<(), String> {
     if aliases.shell {
         // A command that requires a shell cannot be checked without one.
         let program = words(command).and_then(|words| words.into_iter().next()).filter(|word| word.starts_with('/'));
@@ -141,7 +148,7 @@ fn can_run(command: &str, aliases: &Aliases) -> Result<(), String> {
     program.fixed().map_or(Ok(()), |program| executable(Path::new(&program)))
 }
 
-fn later(recipient: &Recipient, why: &str) -> Reply {
+fn later(recipient: &LocalRecipient, why: &str) -> Reply {
     let text = format!("Alias {}: {why}", recipient.user);
     log::error(&text);
     Reply::new(451, Enhanced::new(4, 3, 5), text)
@@ -149,11 +156,11 @@ fn later(recipient: &Recipient, why: &str) -> Reply {
 
 /// Reads a file's text and owner; `reader` is the user who named it, `None` means root.
 fn trusted(
-    aliases: &Aliases,
+    aliases: &AliasFiles,
     path: &Path,
-    reader: Option<&Account>,
+    reader: Option<&PasswdEntry>,
     bytes_max: usize,
-) -> Result<(Vec<u8>, Account), String> {
+) -> Result<(Vec<u8>, PasswdEntry), String> {
     let (content, owner) = guarded::read(path, reader, bytes_max).map_err(|error| error.to_string())?;
     if owner.uid == aliases.client && owner.uid != 0 {
         // An attacker who controls the server could write to it.
@@ -163,7 +170,11 @@ fn trusted(
 }
 
 /// Targets of the recipient in an alias file, and the user who named them.
-fn named(aliases: &Aliases, file: &Path, recipient: &Recipient) -> Result<Option<(Vec<Target>, NamingUser)>, String> {
+fn named(
+    aliases: &AliasFiles,
+    file: &Path,
+    recipient: &LocalRecipient,
+) -> Result<Option<(Vec<ExpansionTarget>, NamingUser)>, String> {
     let (content, owner) = trusted(aliases, file, None, FILE_BYTES_MAX)?;
     let mut names = Candidates::default();
     let delimiter = recipient.delimiter.map(|delimiter| delimiter.to_string()).unwrap_or_default();
@@ -188,7 +199,7 @@ struct Include {
 
 /// The search for the target with a tag.
 struct Search<'a> {
-    aliases: &'a Aliases,
+    aliases: &'a AliasFiles,
     tag: &'a str,
     is_over: &'a dyn Fn() -> bool,
     /// The first program or file, with its tag; and whether there are others.
@@ -204,7 +215,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(aliases: &'a Aliases, tag: &'a str, is_over: &'a dyn Fn() -> bool) -> Search<'a> {
+    fn new(aliases: &'a AliasFiles, tag: &'a str, is_over: &'a dyn Fn() -> bool) -> Search<'a> {
         Search {
             aliases,
             tag,
@@ -219,7 +230,7 @@ impl<'a> Search<'a> {
     }
 
     /// The target with the tag, or else the only one.
-    fn run(mut self, targets: Vec<Target>, by: &NamingUser) -> Result<Candidate, String> {
+    fn run(mut self, targets: Vec<ExpansionTarget>, by: &NamingUser) -> Result<Candidate, String> {
         if let Some(found) = self.among(targets, by, None) {
             return Ok(found);
         }
@@ -242,14 +253,16 @@ impl<'a> Search<'a> {
     }
 
     /// Searches the targets of one file for the tag.
-    fn among(&mut self, targets: Vec<Target>, by: &NamingUser, file: Option<&Include>) -> Option<Candidate> {
+    fn among(&mut self, targets: Vec<ExpansionTarget>, by: &NamingUser, file: Option<&Include>) -> Option<Candidate> {
         let (path, depth) = (file.map(|file| file.path.as_str()), file.map_or(0, |file| file.depth + 1));
         for target in targets {
-            if let Target::Include(path) = target {
+            if let ExpansionTarget::Include(path) = target {
                 self.name(path, by, depth);
                 continue;
             }
-            let Some(tag) = tag(&target, path).filter(|_| target != Target::File(NULL.to_owned())) else { continue };
+            let Some(tag) = tag(&target, path).filter(|_| target != ExpansionTarget::File(NULL.to_owned())) else {
+                continue;
+            };
             let candidate = || Candidate { text: target, is_included: path.is_some(), by: by.clone() };
             match &self.first {
                 _ if tag == self.tag => return Some(candidate()),
@@ -285,7 +298,9 @@ impl<'a> Search<'a> {
         if owner.uid == 0 {
             return Ok(self.among(targets, by, Some(file)));
         }
-        let is_plain = |target: &Target| !matches!(target, Target::Program(_) | Target::File(_) | Target::Include(_));
+        let is_plain = |target: &ExpansionTarget| {
+            !matches!(target, ExpansionTarget::Program(_) | ExpansionTarget::File(_) | ExpansionTarget::Include(_))
+        };
         if !targets.iter().all(is_plain) && !owner.has_shell(&fs::read_to_string(SHELLS).unwrap_or_default()) {
             return Err(format!("{path}: its owner, {}, has no login shell listed in {SHELLS}", owner.name));
         }
@@ -337,7 +352,7 @@ mod tests {
     use crate::config::{Agent, Config};
 
     /// A service with these alias files.
-    fn aliases_of(files: &[&Path]) -> Aliases {
+    fn aliases_of(files: &[&Path]) -> AliasFiles {
         let files: Vec<String> = files.iter().map(|file| format!("{:?}", file.display().to_string())).collect();
         let text = format!("client = \"root\"\n[services.x]\nkind = \"aliases\"\nfiles = [{}]\n", files.join(", "));
         let mut config = Config::parse(Path::new("deliver.toml"), &text).unwrap();
@@ -381,13 +396,13 @@ mod tests {
         assert!(plain("/bin/sh -c x", false, Some(folder.path())).is_err());
     }
 
-    fn recipient(name: &str, target: &str, included: Option<&str>) -> Recipient {
+    fn recipient(name: &str, target: &str, included: Option<&str>) -> LocalRecipient {
         let tag = tag(&parse(target).unwrap()[0], included).unwrap();
         let address = format!("{name}={tag}@x.test").parse().unwrap();
-        Recipient::of_alias(&address, None, Some('+')).unwrap()
+        LocalRecipient::of_alias(&address, None, Some('+')).unwrap()
     }
 
-    fn found(aliases: &Aliases, name: &str, target: &str, included: Option<&str>) -> Result<String, String> {
+    fn found(aliases: &AliasFiles, name: &str, target: &str, included: Option<&str>) -> Result<String, String> {
         let found = find(aliases, &recipient(name, target, included), &|| false).map_err(|reply| reply.to_string())?;
         let what = match found.what {
             AliasDelivery::Program(program) => {
@@ -447,7 +462,7 @@ mod tests {
     }
 
     /// An alias file and files that it includes; `$DIR` is their folder.
-    fn files(all: &[(&str, &str)]) -> (tempfile::TempDir, Aliases) {
+    fn files(all: &[(&str, &str)]) -> (tempfile::TempDir, AliasFiles) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in all {
             let path = folder.path().join(name);
@@ -524,7 +539,7 @@ mod tests {
         let is_named_by_root =
             || find(&aliases, &recipient("box", "/var/mail/box", None), &|| false).unwrap().is_named_by_root;
         assert!(is_named_by_root());
-        let [games, news] = ["games", "news"].map(|name| Account::find(name).unwrap().expect("of every Debian"));
+        let [games, news] = ["games", "news"].map(|name| PasswdEntry::find(name).unwrap().expect("of every Debian"));
         chown(&file, Some(games.uid), None).unwrap();
         assert!(!is_named_by_root());
         assert!(found(&aliases, "box", "/var/mail/bax", None).unwrap_err().contains("changed or removed"));
@@ -554,12 +569,12 @@ mod tests {
             fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
         }
         let mut aliases = aliases_of(&[&file]);
-        let of = |aliases: &Aliases| found(aliases, "crew", "|/bin/crew", list.to_str());
+        let of = |aliases: &AliasFiles| found(aliases, "crew", "|/bin/crew", list.to_str());
         assert_eq!(of(&aliases), Ok(format!("/bin/crew as {}", aliases.account.name)), "root's: the service's user");
         let user = |shell: &str| {
             let all = fs::read_to_string("/etc/passwd").unwrap();
             let line = all.lines().find(|line| line.ends_with(shell) && !line.starts_with("root:"));
-            line.map(|line| Account::find(line.split(':').next().unwrap()).unwrap().unwrap())
+            line.map(|line| PasswdEntry::find(line.split(':').next().unwrap()).unwrap().unwrap())
         };
         assert!(found(&aliases, "crew", "|/bin/other", list.to_str()).unwrap_err().contains("changed or removed"));
         fs::write(&list, "|/bin/crew\n").unwrap();

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock, flock};
 
 use super::dotlock::Dotlock;
 use super::open_folder;
-use crate::account::Account;
+use crate::account::PasswdEntry;
 use crate::config::Lock;
 use crate::guarded;
 use crate::spool::Spool;
@@ -27,7 +27,7 @@ const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
 /// The content to append.
-pub struct Content<'a> {
+pub struct MboxMessage<'a> {
     pub from_line: &'a str,
     pub fields: &'a str,
     pub spool: &'a mut Spool,
@@ -37,7 +37,7 @@ pub struct Content<'a> {
 /// writable for its group, as /var/mail for group `mail`, it is that group, otherwise the user's. All parents must
 /// belong to root, too, since anyone who can create a link there chooses the folder. Unless root named the mailbox,
 /// it must exist and belong to the user: naming one must not give write access that the user does not have.
-pub fn group(mailbox: &Path, is_named_by_root: bool, account: &Account) -> u32 {
+pub fn group(mailbox: &Path, is_named_by_root: bool, account: &PasswdEntry) -> u32 {
     let folder = mailbox.parent().and_then(|folder| guarded::resolve(folder, 0).ok());
     let is_own = |data: Metadata| data.is_file() && data.nlink() == 1 && data.uid() == account.uid;
     if !is_named_by_root && !fs::symlink_metadata(mailbox).is_ok_and(is_own) {
@@ -59,7 +59,7 @@ pub struct Locking<'a> {
 }
 
 /// Delivers one message. `WouldBlock` if the mailbox stayed locked for too long.
-pub fn deliver(path: &Path, owner: u32, locking: Locking<'_>, content: &mut Content<'_>) -> io::Result<()> {
+pub fn deliver(path: &Path, owner: u32, locking: Locking<'_>, content: &mut MboxMessage<'_>) -> io::Result<()> {
     let deadline = Instant::now() + locking.timeout;
     loop {
         let mut file = open(path, owner)?;
@@ -133,7 +133,7 @@ fn lock(path: &Path, file: &File, locks: &[Lock]) -> io::Result<Option<Vec<Dotlo
 }
 
 /// Appends the message; if that fails, the mailbox is unchanged.
-fn append(file: &mut File, content: &mut Content<'_>) -> io::Result<()> {
+fn append(file: &mut File, content: &mut MboxMessage<'_>) -> io::Result<()> {
     let end = file.seek(SeekFrom::End(0))?;
     let written = write(file, end, content).and_then(|()| file.sync_all());
     if written.is_err() {
@@ -143,7 +143,7 @@ fn append(file: &mut File, content: &mut Content<'_>) -> io::Result<()> {
     written
 }
 
-fn write(file: &mut File, end: u64, content: &mut Content<'_>) -> io::Result<()> {
+fn write(file: &mut File, end: u64, content: &mut MboxMessage<'_>) -> io::Result<()> {
     let gap = gap(file, end)?;
     file.seek(SeekFrom::Start(end))?;
     let mut out = BufWriter::new(&mut *file);
@@ -190,7 +190,7 @@ mod tests {
         spool.push(body.as_bytes()).unwrap();
         spool.finish().unwrap();
         let mut content =
-            Content { from_line: "From a@b Mon Nov 23 06:00:00 2026\n", fields: "X: y\n", spool: &mut spool };
+            MboxMessage { from_line: "From a@b Mon Nov 23 06:00:00 2026\n", fields: "X: y\n", spool: &mut spool };
         let own = rustix::process::geteuid().as_raw();
         deliver(mailbox, own, locking, &mut content)
     }
@@ -260,7 +260,7 @@ mod tests {
         let mut full = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
         let mut spool = Spool::default();
         spool.push(b"x\r\n").unwrap();
-        let mut content = Content { from_line: "From a\n", fields: "", spool: &mut spool };
+        let mut content = MboxMessage { from_line: "From a\n", fields: "", spool: &mut spool };
         assert!(write(&mut full, 0, &mut content).is_err());
     }
 
@@ -271,7 +271,8 @@ mod tests {
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let account = Account { name: "x".to_owned(), uid: 12_345, gid: 7, home: "/".into(), shell: "/bin/sh".into() };
+        let account =
+            PasswdEntry { name: "x".to_owned(), uid: 12_345, gid: 7, home: "/".into(), shell: "/bin/sh".into() };
         let mailbox = folder.path().join("bob");
         let chosen = |mode: u32, uid: u32| {
             std::os::unix::fs::chown(folder.path(), Some(uid), Some(8)).unwrap();

@@ -21,16 +21,16 @@ use stentor_mail::reply::{Enhanced, Reply};
 
 use self::aliases::{AliasDelivery, AliasTarget};
 use self::mbox::Locking;
-use crate::account::Account;
-use crate::config::{Agent, Aliases, DeliveryAccount, Program, Service};
+use crate::account::PasswdEntry;
+use crate::config::{Agent, AliasFiles, DeliveryAccount, DeliveryService, Program};
 use crate::lock_name::is_lock_name;
-use crate::recipient::Envelope;
+use crate::recipient::DeliveryEnvelope;
 use crate::spool::Spool;
 use crate::template::Template;
 
 /// Facts about this machine for deliveries.
 #[derive(Debug, Clone, Copy)]
-pub struct Host<'a> {
+pub struct LocalHost<'a> {
     pub name: &'a str,
     /// Number of the delivery in this process, for unique names.
     pub number: u64,
@@ -41,7 +41,7 @@ const BAD_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mailb
 const LOCK_NAME: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such mailbox: its name is that of a lock file");
 
 /// The account whose rights a delivery to this recipient has, or the refusal if there is no such user.
-pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Reply> {
+pub fn account(service: &DeliveryService, envelope: &DeliveryEnvelope<'_>) -> Result<PasswdEntry, Reply> {
     match &service.runs_as {
         DeliveryAccount::Account(account) => Ok(account.clone()),
         DeliveryAccount::Recipient => {
@@ -50,7 +50,7 @@ pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Re
             if user.is_empty() || user.contains([':', '/', '\n', '\0']) {
                 return Err(UNKNOWN);
             }
-            match Account::find(&user) {
+            match PasswdEntry::find(&user) {
                 Ok(Some(account)) => Ok(account),
                 Ok(None) => Err(UNKNOWN),
                 Err(error) => Err(later(format!("Looking up user {user}: {error}"))),
@@ -61,7 +61,11 @@ pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Re
 
 /// Whether mail for this recipient would be accepted: the reply to RCPT. `is_over`: returns true when lookups should
 /// stop.
-pub fn admit(service: &Service, envelope: &Envelope<'_>, is_over: &dyn Fn() -> bool) -> Result<(), Reply> {
+pub fn admit(
+    service: &DeliveryService,
+    envelope: &DeliveryEnvelope<'_>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), Reply> {
     let account = account(service, envelope)?;
     match &service.agent {
         Agent::Maildir { path, create } => {
@@ -82,7 +86,7 @@ pub fn admit(service: &Service, envelope: &Envelope<'_>, is_over: &dyn Fn() -> b
 }
 
 /// Checks the files that a service reads during deliveries.
-pub fn check(service: &Service) -> Result<(), String> {
+pub fn check(service: &DeliveryService) -> Result<(), String> {
     match &service.agent {
         Agent::Aliases(aliases) => aliases::check(aliases),
         Agent::Maildir { .. } | Agent::Mbox { .. } | Agent::Program(_) => Ok(()),
@@ -90,7 +94,7 @@ pub fn check(service: &Service) -> Result<(), String> {
 }
 
 /// Warnings about a service that can start: see [`aliases::missing`].
-pub fn missing(service: &Service) -> (Vec<String>, usize) {
+pub fn missing(service: &DeliveryService) -> (Vec<String>, usize) {
     match &service.agent {
         Agent::Aliases(aliases) => aliases::missing(aliases),
         Agent::Maildir { .. } | Agent::Mbox { .. } | Agent::Program(_) => Default::default(),
@@ -99,10 +103,10 @@ pub fn missing(service: &Service) -> (Vec<String>, usize) {
 
 /// Delivers to one recipient. `is_over`: returns true when lookups should stop.
 pub fn deliver(
-    service: &Service,
-    envelope: &Envelope<'_>,
+    service: &DeliveryService,
+    envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
-    host: Host<'_>,
+    host: LocalHost<'_>,
     is_over: &dyn Fn() -> bool,
 ) -> Reply {
     let account = match account(service, envelope) {
@@ -131,11 +135,11 @@ pub fn deliver(
 
 /// Delivers to the program or file of the alias that the recipient names.
 fn to_alias(
-    aliases: &Aliases,
+    aliases: &AliasFiles,
     AliasTarget { account, is_named_by_root, what }: AliasTarget,
-    envelope: &Envelope<'_>,
+    envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
-    host: Host<'_>,
+    host: LocalHost<'_>,
 ) -> Result<String, Reply> {
     let path = match &what {
         AliasDelivery::Program(program) => return to_program(program, &account, envelope, spool),
@@ -151,10 +155,10 @@ fn to_alias(
 fn to_maildir(
     folder: &Path,
     create: bool,
-    account: &Account,
-    envelope: &Envelope<'_>,
+    account: &PasswdEntry,
+    envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
-    host: Host<'_>,
+    host: LocalHost<'_>,
 ) -> Result<(), Reply> {
     let unique = maildir::Unique { host: host.name, number: host.number };
     let work = || maildir::deliver(folder, create, &fields(envelope), spool, &unique);
@@ -168,11 +172,11 @@ fn to_mbox(
     file: &Path,
     is_named_by_root: bool,
     locking: Locking<'_>,
-    account: &Account,
-    envelope: &Envelope<'_>,
+    account: &PasswdEntry,
+    envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
 ) -> Result<(), Reply> {
-    let mut content = mbox::Content { from_line: &from_line(envelope), fields: &fields(envelope), spool };
+    let mut content = mbox::MboxMessage { from_line: &from_line(envelope), fields: &fields(envelope), spool };
     let work = || mbox::deliver(file, account.uid, locking, &mut content);
     account.act(mbox::group(file, is_named_by_root, account), work).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => Reply::fixed(451, Enhanced::new(4, 2, 0), "Mailbox is locked"),
@@ -182,8 +186,8 @@ fn to_mbox(
 
 fn to_program(
     program: &Program,
-    account: &Account,
-    envelope: &Envelope<'_>,
+    account: &PasswdEntry,
+    envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
 ) -> Result<String, Reply> {
     let start = if program.from_line { from_line(envelope) } else { String::new() } + &fields(envelope);
@@ -191,18 +195,18 @@ fn to_program(
 }
 
 /// The fields added by a final delivery (RFC 5321 section 4.4); [`crate::worker`] detects loops by the second.
-fn fields(envelope: &Envelope<'_>) -> String {
+fn fields(envelope: &DeliveryEnvelope<'_>) -> String {
     let delivered = format!("Delivered-To: {}\n", envelope.recipient.address);
     format!("Return-Path: <{}>\n{}", envelope.sender, if envelope.is_marked { "" } else { &delivered })
 }
 
 /// The first line of a message in an mbox.
-fn from_line(envelope: &Envelope<'_>) -> String {
+fn from_line(envelope: &DeliveryEnvelope<'_>) -> String {
     let sender = if envelope.sender.is_empty() { "MAILER-DAEMON" } else { envelope.sender };
     format!("From {} {}\n", sender.replace([' ', '\t'], "-"), jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y"))
 }
 
-fn mailbox(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Result<PathBuf, Reply> {
+fn mailbox(path: &Template, account: &PasswdEntry, envelope: &DeliveryEnvelope<'_>) -> Result<PathBuf, Reply> {
     let path = path.path(envelope).map_err(|_| BAD_NAME)?;
     Ok(match path.strip_prefix("~/") {
         Some(rest) => account.home.join(rest),
@@ -212,7 +216,7 @@ fn mailbox(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Resul
 
 /// The file of an mbox. Names that may be locks of other mailboxes are refused, because mail in such a file would
 /// lock the other mailbox.
-fn spool_file(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Result<PathBuf, Reply> {
+fn spool_file(path: &Template, account: &PasswdEntry, envelope: &DeliveryEnvelope<'_>) -> Result<PathBuf, Reply> {
     let file = mailbox(path, account, envelope)?;
     if is_lock_name(&file) { Err(LOCK_NAME) } else { Ok(file) }
 }
@@ -242,7 +246,7 @@ fn refusal(what: &str, error: &io::Error) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipient::Recipient;
+    use crate::recipient::LocalRecipient;
 
     #[test]
     fn a_failure_of_a_mailbox_is_temporary() {
@@ -254,13 +258,13 @@ mod tests {
 
     #[test]
     fn the_envelope_is_kept_with_the_mail() {
-        let recipient = Recipient::new(&"Bob+x@example.org".parse().unwrap(), None, Some('+'));
-        let envelope = Envelope { sender: "", recipient: &recipient, is_marked: false };
+        let recipient = LocalRecipient::new(&"Bob+x@example.org".parse().unwrap(), None, Some('+'));
+        let envelope = DeliveryEnvelope { sender: "", recipient: &recipient, is_marked: false };
         assert_eq!(fields(&envelope), "Return-Path: <>\nDelivered-To: Bob+x@example.org\n");
         assert!(from_line(&envelope).starts_with("From MAILER-DAEMON "));
-        let marked = Envelope { is_marked: true, ..envelope };
+        let marked = DeliveryEnvelope { is_marked: true, ..envelope };
         assert_eq!(fields(&marked), "Return-Path: <>\n");
-        let envelope = Envelope { sender: "\"a b\"@x.org", recipient: &recipient, is_marked: false };
+        let envelope = DeliveryEnvelope { sender: "\"a b\"@x.org", recipient: &recipient, is_marked: false };
         assert!(from_line(&envelope).starts_with("From \"a-b\"@x.org "), "{}", from_line(&envelope));
     }
 }

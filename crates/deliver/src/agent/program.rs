@@ -22,11 +22,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process_group, pidf
 use stentor_mail::reply::{Enhanced, Reply};
 
 use super::exit_code;
-use crate::account::Account;
+use crate::account::PasswdEntry;
 use crate::config::{Background, Program};
 use crate::descendants;
 use crate::log;
-use crate::recipient::{Envelope, Field};
+use crate::recipient::{DeliveryEnvelope, Field};
 use crate::spool::Spool;
 use crate::template::without_escape;
 
@@ -38,7 +38,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The command with the envelope's values, or the refusal if one does not fit.
-pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<String>, Reply> {
+pub fn arguments(program: &Program, envelope: &DeliveryEnvelope<'_>) -> Result<Vec<String>, Reply> {
     let values = program.arguments.iter().map(|argument| argument.argument(envelope));
     let values: Result<Vec<String>, _> = values.collect();
     let values =
@@ -52,8 +52,8 @@ pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<Strin
 /// Runs the program for one recipient. `start` precedes the message.
 pub fn deliver(
     program: &Program,
-    account: &Account,
-    envelope: &Envelope<'_>,
+    account: &PasswdEntry,
+    envelope: &DeliveryEnvelope<'_>,
     start: &[u8],
     spool: &mut Spool,
 ) -> Result<String, Reply> {
@@ -103,7 +103,12 @@ struct Run {
 }
 
 impl Run {
-    fn start(program: &Program, account: &Account, envelope: &Envelope<'_>, arguments: &[String]) -> io::Result<Run> {
+    fn start(
+        program: &Program,
+        account: &PasswdEntry,
+        envelope: &DeliveryEnvelope<'_>,
+        arguments: &[String],
+    ) -> io::Result<Run> {
         let (printed, writer) = io::pipe()?;
         let mut command = Command::new(&arguments[0]);
         command.args(&arguments[1..]).env_clear().envs(environment(program, account, envelope));
@@ -258,7 +263,7 @@ impl<R: Read> Input<R> {
 }
 
 /// Working directory: the configured one, else the user's home, else the root.
-fn directory<'a>(program: &'a Program, account: &'a Account) -> &'a Path {
+fn directory<'a>(program: &'a Program, account: &'a PasswdEntry) -> &'a Path {
     match &program.directory {
         Some(directory) => directory,
         None if account.act(account.gid, || fs::metadata(account.home.join("."))).is_ok() => &account.home,
@@ -268,7 +273,7 @@ fn directory<'a>(program: &'a Program, account: &'a Account) -> &'a Path {
 
 /// All environment variables of a program. Values from the envelope only contain characters that are harmless in a
 /// shell, and no path out of a folder.
-fn environment(program: &Program, account: &Account, envelope: &Envelope<'_>) -> Vec<(String, String)> {
+fn environment(program: &Program, account: &PasswdEntry, envelope: &DeliveryEnvelope<'_>) -> Vec<(String, String)> {
     let fields = [
         ("SENDER", Field::Sender),
         ("RECIPIENT", Field::Recipient),
@@ -302,13 +307,13 @@ mod tests {
 
     use super::*;
     use crate::config::{Agent, Config};
-    use crate::recipient::Recipient;
+    use crate::recipient::LocalRecipient;
 
     #[test]
     fn what_a_program_says_in_its_last_moment_counts() {
-        let account = Account::of(geteuid().as_raw()).unwrap().expect("the user of this test");
-        let recipient = Recipient::new(&"ann@x.test".parse().unwrap(), None, None);
-        let envelope = Envelope { sender: "", recipient: &recipient, is_marked: false };
+        let account = PasswdEntry::of(geteuid().as_raw()).unwrap().expect("the user of this test");
+        let recipient = LocalRecipient::new(&"ann@x.test".parse().unwrap(), None, None);
+        let envelope = DeliveryEnvelope { sender: "", recipient: &recipient, is_marked: false };
         for (name, code) in [("true", 0), ("false", 1)] {
             let text = format!(
                 "client = \"root\"\n[services.x]\nkind = \"program\"\nuser = \"nobody\"\ncommand = [\"/bin/{name}\"]\n"

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::account::Account;
+use crate::account::PasswdEntry;
 use crate::guarded::{self, GuardError};
 use crate::template::Template;
 
@@ -30,15 +30,15 @@ const SOCKETS: &str = "/run/stentor-deliver";
 pub struct Config {
     pub sockets: PathBuf,
     /// User that may connect, besides root.
-    pub client: Account,
+    pub client: PasswdEntry,
     pub hostname: String,
     pub message_size_bytes_max: u64,
-    pub services: BTreeMap<String, Service>,
+    pub services: BTreeMap<String, DeliveryService>,
 }
 
 /// One kind of delivery, with its own socket.
 #[derive(Debug)]
-pub struct Service {
+pub struct DeliveryService {
     pub connections_max: u16,
     /// Separator of user and extension in a local part.
     pub delimiter: Option<char>,
@@ -51,7 +51,7 @@ pub struct Service {
 pub enum DeliveryAccount {
     /// The recipient, who must be a user of the system.
     Recipient,
-    Account(Account),
+    Account(PasswdEntry),
 }
 
 /// Kind of delivery.
@@ -60,16 +60,16 @@ pub enum Agent {
     Maildir { path: Template, create: bool },
     Mbox { path: Template, locks: Vec<Lock>, lock_timeout: Duration },
     Program(Program),
-    Aliases(Aliases),
+    Aliases(AliasFiles),
 }
 
 /// Programs and files in alias files.
 #[derive(Debug)]
-pub struct Aliases {
+pub struct AliasFiles {
     /// Alias files, in lookup order.
     pub files: Vec<PathBuf>,
     /// Account for targets in root's files.
-    pub account: Account,
+    pub account: PasswdEntry,
     /// User of the client, whose files are not used.
     pub client: u32,
     /// Folder of allowed programs.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Agent, Aliases, Background, DeliveryAccount, Lock, Program, Service};
-use crate::account::{self, Account};
+use super::{Agent, AliasFiles, Background, DeliveryAccount, DeliveryService, Lock, Program};
+use crate::account::{self, PasswdEntry};
 use crate::guarded;
 use crate::lock_name::is_lock_name;
 use crate::template::Template;
@@ -105,7 +105,7 @@ enum RawCommand {
 
 impl RawService {
     /// Checks a service. `programs` is the folder of allowed programs, `client` the user of the server.
-    pub fn check(self, programs: Option<&Path>, client: u32) -> Result<Service, String> {
+    pub fn check(self, programs: Option<&Path>, client: u32) -> Result<DeliveryService, String> {
         match self {
             RawService::Maildir(raw) => {
                 let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
@@ -142,7 +142,7 @@ impl RawService {
 }
 
 impl RawPrograms {
-    fn aliases(self, account: Account, programs: Option<&Path>, client: u32) -> Result<Aliases, String> {
+    fn aliases(self, account: PasswdEntry, programs: Option<&Path>, client: u32) -> Result<AliasFiles, String> {
         let others = [
             ("command", self.command.is_some()),
             ("directory", self.directory.is_some()),
@@ -177,7 +177,7 @@ impl RawPrograms {
             background: self.background.unwrap_or(Background::Wait),
         };
         let programs = programs.map(Path::to_owned);
-        Ok(Aliases { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
+        Ok(AliasFiles { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
     }
 
     fn program(self, programs: Option<&Path>, runs_as: &DeliveryAccount) -> Result<Program, String> {
@@ -292,7 +292,7 @@ fn service(
     delimiter: Option<String>,
     runs_as: DeliveryAccount,
     agent: Agent,
-) -> Result<Service, String> {
+) -> Result<DeliveryService, String> {
     let connections_max = connections_max.unwrap_or(CONNECTIONS_MAX);
     if !(1..=1_000).contains(&connections_max) {
         return Err("`connections_max` must be 1 to 1,000".to_owned());
@@ -302,7 +302,7 @@ fn service(
     let (delimiter, None) = (chars.next(), chars.next()) else {
         return Err("`delimiter` must be one character, or empty for none".to_owned());
     };
-    Ok(Service { connections_max, delimiter, runs_as, agent })
+    Ok(DeliveryService { connections_max, delimiter, runs_as, agent })
 }
 
 fn runs_as(user: Option<&str>, group: Option<&str>) -> Result<DeliveryAccount, String> {
@@ -315,7 +315,7 @@ fn runs_as(user: Option<&str>, group: Option<&str>) -> Result<DeliveryAccount, S
     fixed_account(user, group).map(DeliveryAccount::Account)
 }
 
-fn fixed_account(user: &str, group: Option<&str>) -> Result<Account, String> {
+fn fixed_account(user: &str, group: Option<&str>) -> Result<PasswdEntry, String> {
     let mut account = account("user", user)?;
     if let Some(name) = group {
         let found = account::group(name).map_err(|error| format!("group {name}: {error}"))?;
@@ -324,8 +324,8 @@ fn fixed_account(user: &str, group: Option<&str>) -> Result<Account, String> {
     Ok(account)
 }
 
-pub fn account(key: &str, name: &str) -> Result<Account, String> {
-    let found = Account::find(name).map_err(|error| format!("{key} {name}: {error}"))?;
+pub fn account(key: &str, name: &str) -> Result<PasswdEntry, String> {
+    let found = PasswdEntry::find(name).map_err(|error| format!("{key} {name}: {error}"))?;
     found.ok_or_else(|| format!("{key} {name} does not exist"))
 }
 

@@ -24,8 +24,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_addresses::Role;
-use stentor_config::OnFailure;
+use stentor_addresses::AddressRole;
+use stentor_config::UnverifiedAction;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::counted_as;
@@ -78,7 +78,7 @@ impl Recipient {
         let stored = self.address.as_str();
         let mut generic: Option<Arc<str>> = None;
         if by_smtp && !settings.rules.addresses.generic.is_empty() {
-            let found = generic_address(settings, stored, Role::Recipient, None).await;
+            let found = generic_address(settings, stored, AddressRole::Recipient, None).await;
             generic =
                 found.map_err(|reply| ReasonTexts::plain(&reply.text))?.map(|address| Arc::from(address.as_str()));
         }
@@ -102,11 +102,11 @@ impl Recipient {
 }
 
 /// Returns the refusal for an answer, with the reason for the operator. `None`: the recipient is accepted.
-pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>)> {
+pub fn refusal(answer: Answer, on_failure: UnverifiedAction) -> Option<(Reply, Arc<str>)> {
     match answer {
         Answer::Exists => None,
         Answer::Refused(reply, log) => Some((reply, log)),
-        Answer::Undecided(_) if on_failure == OnFailure::Accept => None,
+        Answer::Undecided(_) if on_failure == UnverifiedAction::Accept => None,
         Answer::Undecided(ReasonTexts { client, log }) => Some((
             Reply::new(450, Enhanced::new(4, 1, 1), format!("The recipient could not be verified: {client}")),
             log,

@@ -1,7 +1,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use stentor_history::{Answer, Position, Reader};
+use stentor_history::{Position, Reader, ScanControl};
 
 use crate::kit::{NOW, all, files, note, notes, start};
 
@@ -66,7 +66,7 @@ fn damage_in_the_middle_costs_its_block_alone() {
             .unwrap()
             .follow(Position::OLDEST, &mut |_, _| {
                 followed += 1;
-                Answer::Continue(())
+                ScanControl::Continue(())
             })
             .unwrap();
         assert_eq!((followed, end.damaged, end.next.record), (20, 1, 30));
@@ -84,7 +84,7 @@ fn a_wrong_hint_of_a_position_does_no_harm() {
         reader
             .follow(Position { file, record: 15, offset }, &mut |_, after| {
                 found.push(after.record);
-                Answer::Continue(())
+                ScanControl::Continue(())
             })
             .unwrap();
         assert_eq!(found, (16..=30).collect::<Vec<_>>(), "{offset}");
@@ -108,7 +108,7 @@ fn files_of_others_and_a_torn_file_header_do_no_harm() {
         .follow(Position::OLDEST, &mut |_, after| {
             count += 1;
             assert_eq!(after.record, count, "numbers go on");
-            Answer::Continue(())
+            ScanControl::Continue(())
         })
         .unwrap();
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stentor_history::{Answer, Config, History, Reader, ScanCounts};
+use stentor_history::{Config, History, Reader, ScanControl, ScanCounts};
 use stentor_records::record::{Accepted, Attempt, Ms, Note, Record, Stat};
 
 pub const NOW: Ms = 1_795_258_465_123;
@@ -78,7 +78,7 @@ pub fn all(dir: &Path) -> (Vec<String>, ScanCounts) {
         .unwrap()
         .scan(0, Ms::MAX, &mut |record| {
             found.push(format!("{record:?}"));
-            Answer::Continue(())
+            ScanControl::Continue(())
         })
         .unwrap();
     (found, seen)
@@ -91,7 +91,7 @@ pub fn notes(dir: &Path) -> Vec<String> {
         if let Record::Note(note) = record {
             found.push(note.text.to_owned());
         }
-        Answer::Continue(())
+        ScanControl::Continue(())
     };
     Reader::open(dir).unwrap().scan(0, Ms::MAX, &mut take).unwrap();
     found

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use stentor_history::{Answer, History, Position, Reader};
+use stentor_history::{History, Position, Reader, ScanControl};
 use stentor_records::record::{Ms, Record};
 
 use crate::kit::{NOW, World, accepted, all, attempt, files, note, notes, start};
@@ -47,12 +47,12 @@ fn a_time_is_scanned_and_the_caller_may_stop() {
     let seen = reader
         .scan(NOW + 250, NOW + 260, &mut |record| {
             found.push(text_of(record));
-            Answer::Continue(())
+            ScanControl::Continue(())
         })
         .unwrap();
     assert_eq!(found, (250..260).map(|n| n.to_string()).collect::<Vec<_>>());
     assert!(seen.blocks_skipped > seen.blocks_read, "{seen:?}");
-    let seen = reader.scan(0, Ms::MAX, &mut |_| Answer::Break(())).unwrap();
+    let seen = reader.scan(0, Ms::MAX, &mut |_| ScanControl::Break(())).unwrap();
     assert_eq!((seen.records, seen.is_cut), (1, true));
 }
 
@@ -76,7 +76,7 @@ fn find_reads_only_blocks_that_may_hold_the_key() {
         let seen = reader
             .find(key, 0, Ms::MAX, &mut |_| {
                 found += 1;
-                Answer::Continue(())
+                ScanControl::Continue(())
             })
             .unwrap();
         (found, seen.blocks_read)
@@ -112,7 +112,7 @@ fn a_consumer_goes_on_where_it_was_across_restarts() {
                 .follow(position.to_string().parse().unwrap(), &mut |record, _| {
                     found.push(text_of(record));
                     taken += 1;
-                    if taken == 3 { Answer::Break(()) } else { Answer::Continue(()) }
+                    if taken == 3 { ScanControl::Break(()) } else { ScanControl::Continue(()) }
                 })
                 .unwrap();
             assert_eq!((followed.lost, followed.damaged), (0, 0));
@@ -123,7 +123,7 @@ fn a_consumer_goes_on_where_it_was_across_restarts() {
     let followed = reader
         .follow(position, &mut |record, _| {
             found.push(text_of(record));
-            Answer::Continue(())
+            ScanControl::Continue(())
         })
         .unwrap();
     let expected: Vec<String> = (0..5).flat_map(|round| (0..10).map(move |n| format!("{round}.{n}"))).collect();
@@ -145,7 +145,7 @@ fn a_consumer_whose_place_is_deleted_goes_on_at_the_oldest_and_is_told_how_many_
     let position = reader
         .follow(Position::OLDEST, &mut |_, _| {
             taken += 1;
-            if taken == 4 { Answer::Break(()) } else { Answer::Continue(()) }
+            if taken == 4 { ScanControl::Break(()) } else { ScanControl::Continue(()) }
         })
         .unwrap()
         .next;
@@ -157,7 +157,7 @@ fn a_consumer_whose_place_is_deleted_goes_on_at_the_oldest_and_is_told_how_many_
     let followed = reader
         .follow(position, &mut |record, _| {
             found.push(text_of(record));
-            Answer::Continue(())
+            ScanControl::Continue(())
         })
         .unwrap();
     assert_eq!((found, followed.lost), (vec!["new".to_owned()], 6));
@@ -172,7 +172,7 @@ fn a_consumer_whose_place_is_deleted_goes_on_at_the_oldest_and_is_told_how_many_
     drop(history);
     let followed = reader.follow(followed.next, &mut |record, _| {
         assert_eq!(text_of(record), "begun anew");
-        Answer::Continue(())
+        ScanControl::Continue(())
     });
     assert_eq!(followed.unwrap().records, 1);
 }

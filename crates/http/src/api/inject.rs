@@ -28,7 +28,7 @@ use stentor_core::observer::TraceParent;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction};
+use stentor_sessions::{ClientName, ClientProof, Origin, Speaker, Stranger, Transaction};
 use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 
 use super::RETRY_AFTER_S;
@@ -322,7 +322,7 @@ async fn run(
         name: ClientName::Unknown,
         helo: "",
         may_relay: true,
-        proof: Proof::None,
+        proof: ClientProof::None,
         session: None,
         stranger: Stranger::UNKNOWN,
     };

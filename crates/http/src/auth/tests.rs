@@ -1,6 +1,6 @@
 use std::sync::atomic::AtomicU64;
 
-use stentor_config::keys::Token;
+use stentor_config::keys::ApiToken;
 use stentor_queue::ids::Ms;
 
 use super::*;
@@ -8,7 +8,7 @@ use super::*;
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 fn config() -> HttpConfig {
-    let token = |name: &str, read_only| Token { name: name.into(), hash: keys::sha256(name.as_bytes()), read_only };
+    let token = |name: &str, read_only| ApiToken { name: name.into(), hash: keys::sha256(name.as_bytes()), read_only };
     HttpConfig {
         users: vec![("ann".to_owned(), keys::hash("a long password").unwrap())],
         tokens: vec![token("robot", false), token("reader", true)],

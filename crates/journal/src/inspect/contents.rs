@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, InspectedItem, Inspection, Item, SegmentState};
+use super::{InspectedItem, Inspection, Irregularity, Item, SegmentState};
 use crate::disk::Disk;
 use crate::table::{Extent, Table};
 
@@ -119,7 +119,7 @@ impl StoredContents {
     /// Errors at the places that the table gives for contents that `keep` selects. A start refuses if a segment is
     /// missing, and otherwise delivers the bytes at that place, whatever they are. A copy elsewhere is only useful to a
     /// salvage.
-    pub fn flaws(&self, found: &Inspection, keep: impl Fn(u64) -> bool) -> Vec<Finding> {
+    pub fn flaws(&self, found: &Inspection, keep: impl Fn(u64) -> bool) -> Vec<Irregularity> {
         let in_use = |generation: u32| {
             let with = |state| !matches!(state, SegmentState::Free | SegmentState::HeaderLost);
             found.segments.iter().find(|segment| segment.generation == generation && with(segment.state))
@@ -131,13 +131,13 @@ impl StoredContents {
             }
             let Some(segment) = in_use(extent.generation) else {
                 let what = format!("content {id} is still needed but its generation {} is missing", extent.generation);
-                flaws.push(Finding { file: "(missing segment)".to_owned(), offset: extent.offset.into(), what });
+                flaws.push(Irregularity { file: "(missing segment)".to_owned(), offset: extent.offset.into(), what });
                 return;
             };
             let copies = self.copies.get(&(id, start));
             if !copies.is_some_and(|copies| copies.iter().any(|copy| copy.extent == extent)) {
                 let what = format!("content {id} is still needed but invalid at this place");
-                flaws.push(Finding { file: segment.file.clone(), offset: extent.offset.into(), what });
+                flaws.push(Irregularity { file: segment.file.clone(), offset: extent.offset.into(), what });
             }
         });
         flaws

@@ -2,7 +2,7 @@
 //! `salvage`.
 //!
 //! Promise: every batch with a valid checksum that was not refused is shown, in log order, whatever is wrong before or
-//! after it; every irregularity is a [`Finding`] with file and offset. Recovery stops at the first one; this continues.
+//! after it; every irregularity is a [`Irregularity`] with file and offset. Recovery stops at the first one; this continues.
 //! A torn tail is not damage. It fails only if the directory cannot be listed.
 //!
 //! Recovery decides whether the log is sound ([`examine`], the code of a start). If a start would succeed, there is no
@@ -83,7 +83,7 @@ pub struct SegmentSummary {
 
 /// An irregularity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct Irregularity {
     /// Name of the file.
     pub file: String,
     /// Byte offset in it.
@@ -147,7 +147,7 @@ pub enum Item<'a> {
 pub struct Inspection {
     /// Free segments first, then by generation.
     pub segments: Vec<SegmentSummary>,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Irregularity>,
     /// Replay starts with the batch of this sequence number: the newest checkpoint's begin, or 0.
     pub replay_from: u64,
     /// That checkpoint's number, or 0.
@@ -194,7 +194,7 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&InspectedItem<'_>)) -> Re
             }
         }
         if !found.segments.iter().any(|segment| segment.generation == begin.generation) {
-            found.findings.push(Finding {
+            found.findings.push(Irregularity {
                 file: "(missing segment)".to_owned(),
                 offset: begin.offset,
                 what: format!("the newest checkpoint begins in generation {}, which is missing", begin.generation),
@@ -208,18 +208,18 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&InspectedItem<'_>)) -> Re
 }
 
 /// Adds the reason why a start is refused, if it is not among the findings yet.
-fn tell_refusal(refusal: JournalError, findings: &mut Vec<Finding>) {
+fn tell_refusal(refusal: JournalError, findings: &mut Vec<Irregularity>) {
     match refusal {
         JournalError::Damaged { file, offset, what } => {
             if !findings.iter().any(|finding| finding.file == file && finding.offset == offset) {
-                findings.push(Finding { file, offset, what });
+                findings.push(Irregularity { file, offset, what });
             }
         }
         _ if !findings.is_empty() => {}
         JournalError::Io { file, source } => {
-            findings.push(Finding { file, offset: 0, what: format!("cannot be read: {source}") });
+            findings.push(Irregularity { file, offset: 0, what: format!("cannot be read: {source}") });
         }
-        other => findings.push(Finding { file: "(journal)".to_owned(), offset: 0, what: other.to_string() }),
+        other => findings.push(Irregularity { file: "(journal)".to_owned(), offset: 0, what: other.to_string() }),
     }
 }
 
@@ -232,7 +232,7 @@ pub fn abandoned(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
 }
 
 /// Checks all segments. Fails only if the directory cannot be read at all; everything else is a finding.
-pub fn verify(disk: &dyn Disk) -> Result<(Vec<SegmentSummary>, Vec<Finding>), JournalError> {
+pub fn verify(disk: &dyn Disk) -> Result<(Vec<SegmentSummary>, Vec<Irregularity>), JournalError> {
     let found = inspect(disk, &mut |_| ())?;
     Ok((found.segments, found.findings))
 }
@@ -269,7 +269,7 @@ fn read(
             }
             Err(BadHeader::Version(version)) if gap.is_none() => {
                 let what = format!("a batch of unknown format version {version}");
-                found.findings.push(Finding { file: source.name.clone(), offset: offset as u64, what });
+                found.findings.push(Irregularity { file: source.name.clone(), offset: offset as u64, what });
                 gap.get_or_insert(offset);
                 offset += BLOCK_BYTES;
                 continue;
@@ -309,13 +309,13 @@ fn read(
     summary
 }
 
-fn lost(source: &Source, offset: usize, from: u64, to: u64) -> Finding {
+fn lost(source: &Source, offset: usize, from: u64, to: u64) -> Irregularity {
     let what = if from >= to {
         format!("batch {from} is not valid, though it was durable")
     } else {
         format!("batches {from} to {to} are not valid, though they were durable")
     };
-    Finding { file: source.name.clone(), offset: offset as u64, what }
+    Irregularity { file: source.name.clone(), offset: offset as u64, what }
 }
 
 /// Where the head ends with part of a batch that was never acknowledged.
@@ -334,7 +334,7 @@ fn show(
     place: &Place<'_>,
     header: &BatchHeader,
     batch: &[u8],
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<Irregularity>,
     visit: &mut dyn FnMut(&InspectedItem<'_>),
 ) {
     let file = &place.source.name;
@@ -342,7 +342,7 @@ fn show(
         let record = match record {
             Ok(record) => record,
             Err(what) => {
-                findings.push(Finding { file: file.clone(), offset: place.batch_offset, what: what.to_owned() });
+                findings.push(Irregularity { file: file.clone(), offset: place.batch_offset, what: what.to_owned() });
                 return;
             }
         };
@@ -373,7 +373,7 @@ fn show(
         let offset = place.batch_offset + (record.at + head_bytes) as u64;
         if let Item::Unknown { kind, .. } = item {
             let what = format!("a record of unknown kind {kind}");
-            findings.push(Finding { file: file.clone(), offset, what });
+            findings.push(Irregularity { file: file.clone(), offset, what });
         }
         let (generation, batch_offset) = (place.source.generation, place.batch_offset);
         visit(&InspectedItem {

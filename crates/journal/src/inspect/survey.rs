@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Finding, Inspection, SegmentState, SegmentSummary};
+use super::{Inspection, Irregularity, SegmentState, SegmentSummary};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::format::{BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, SegmentHeader};
@@ -45,11 +45,11 @@ impl Source {
     }
 
     /// Reads the file; unreadable parts become zeros and a finding.
-    pub fn load(&self, image: &mut Vec<u8>, findings: &mut Vec<Finding>) {
+    pub fn load(&self, image: &mut Vec<u8>, findings: &mut Vec<Irregularity>) {
         image.clear();
         image.resize(self.bytes as usize, 0);
         let mut add_finding = |offset: usize, what: String| {
-            findings.push(Finding { file: self.name.clone(), offset: offset as u64, what });
+            findings.push(Irregularity { file: self.name.clone(), offset: offset as u64, what });
         };
         for start in (0..image.len()).step_by(READ_BYTES) {
             let end = image.len().min(start + READ_BYTES);
@@ -137,7 +137,7 @@ fn newest_in(head: &Source, found: &mut Inspection) -> Option<Checkpoint> {
 }
 
 fn add_finding(found: &mut Inspection, file: &str, what: String) {
-    found.findings.push(Finding { file: file.to_owned(), offset: 0, what });
+    found.findings.push(Irregularity { file: file.to_owned(), offset: 0, what });
 }
 
 fn headed(name: String, file: Arc<dyn DiskFile>, bytes: u64, header: &SegmentHeader) -> Source {

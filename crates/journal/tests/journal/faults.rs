@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use stentor_journal::{Batch, CommitError, Journal, JournalError, Record, Report, SimDisk, verify};
+use stentor_journal::{Batch, CommitError, Journal, JournalError, Record, RecoveryReport, SimDisk, verify};
 
 use crate::model::small;
 
 type Records = Vec<(u64, Vec<u8>)>;
 
-fn open(disk: &SimDisk) -> Result<(Journal, Report, Records), JournalError> {
+fn open(disk: &SimDisk) -> Result<(Journal, RecoveryReport, Records), JournalError> {
     let mut records = Vec::new();
     let (journal, report) = Journal::open(Arc::new(disk.clone()), small(), &mut |record| {
         records.push((record.batch_seq, record.payload.to_vec()));
@@ -27,7 +27,7 @@ fn payloads(records: &Records) -> Vec<&str> {
     records.iter().map(|(_, payload)| std::str::from_utf8(payload).unwrap()).collect()
 }
 
-fn damage(result: Result<(Journal, Report, Records), JournalError>) -> (String, u64) {
+fn damage(result: Result<(Journal, RecoveryReport, Records), JournalError>) -> (String, u64) {
     match result {
         Err(JournalError::Damaged { file, offset, .. }) => (file, offset),
         Err(other) => panic!("{other}"),
@@ -39,7 +39,7 @@ fn damage(result: Result<(Journal, Report, Records), JournalError>) -> (String, 
 fn records_come_back_in_order_with_their_batch_and_time() {
     let disk = SimDisk::new(1);
     let (mut journal, report, _) = open(&disk).unwrap();
-    assert_eq!(report, Report::default());
+    assert_eq!(report, RecoveryReport::default());
     let mut batch = Batch::new();
     batch.record(b"one");
     batch.record(b"");

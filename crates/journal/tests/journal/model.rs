@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use stentor_journal::{Batch, CheckpointStep, CommitError, Journal, JournalError, Options, Report, SimDisk, Slice};
+use stentor_journal::{
+    Batch, CheckpointStep, CommitError, Journal, JournalError, Options, RecoveryReport, SimDisk, Slice,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
@@ -103,7 +105,7 @@ pub struct Owner {
 }
 
 /// Opens the journal and folds its records.
-pub fn open(disk: &SimDisk) -> Result<(Journal, Report, State), JournalError> {
+pub fn open(disk: &SimDisk) -> Result<(Journal, RecoveryReport, State), JournalError> {
     let mut state = State::default();
     let (mut journal, report) = Journal::open(Arc::new(disk.clone()), small(), &mut |record| {
         state.apply(record.payload);

@@ -7,7 +7,7 @@
 //! Failure: a field with an unclosed comment or quote has no results; it claims to be ours if it contains our name
 //! anywhere.
 
-use super::pattern::{ContentError, Pattern};
+use super::pattern::{ContentConditionError, Pattern};
 use regex::Regex;
 
 const FIELD: &[u8] = b"authentication-results";
@@ -155,8 +155,8 @@ impl AuthTest {
     ///
     /// # Errors
     /// The text is not such a condition.
-    pub fn parse(text: &str) -> Result<AuthTest, ContentError> {
-        let wrong = || ContentError::Auth(text.to_owned());
+    pub fn parse(text: &str) -> Result<AuthTest, ContentConditionError> {
+        let wrong = || ContentConditionError::Auth(text.to_owned());
         let is_word =
             |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         let mut pairs = text.split_ascii_whitespace().map(|pair| pair.split_once('='));
@@ -166,14 +166,14 @@ impl AuthTest {
         }
         let (method, result) = (method.to_ascii_lowercase(), result.to_ascii_lowercase());
         if METHODS.contains(&method.as_str()) && result != "*" && !RESULTS.contains(&result.as_str()) {
-            return Err(ContentError::AuthResult { method, result, known: RESULTS.join(", ") });
+            return Err(ContentConditionError::AuthResult { method, result, known: RESULTS.join(", ") });
         }
         let result = (result != "*").then(|| result.into());
         let properties = pairs.map(|pair| {
             let (name, pattern) = pair.filter(|(name, _)| is_word(name)).ok_or_else(wrong)?;
             Ok((name.to_ascii_lowercase().into(), Pattern::name(pattern)?))
         });
-        let properties = properties.collect::<Result<_, ContentError>>()?;
+        let properties = properties.collect::<Result<_, ContentConditionError>>()?;
         Ok(AuthTest { method: method.into(), result, properties })
     }
 
@@ -183,7 +183,7 @@ impl AuthTest {
     }
 
     /// Compiles the expressions of the properties.
-    pub(super) fn compiled(&self) -> Result<Vec<Regex>, ContentError> {
+    pub(super) fn compiled(&self) -> Result<Vec<Regex>, ContentConditionError> {
         self.properties.iter().map(|(_, pattern)| pattern.regex()).collect()
     }
 

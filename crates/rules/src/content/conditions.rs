@@ -5,7 +5,7 @@ use stentor_mime::walk::Defect;
 
 use super::auth::AuthTest;
 use super::hits::Hits;
-use super::pattern::{ContentError, Pattern};
+use super::pattern::{ContentConditionError, Pattern};
 
 /// One test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,8 +43,8 @@ struct Group {
 
 impl Test {
     /// Parses `Field-Name: pattern`, or `*: pattern` for all fields.
-    pub fn header(text: &str, is_raw: bool) -> Result<Test, ContentError> {
-        let wrong = || ContentError::Field(text.to_owned());
+    pub fn header(text: &str, is_raw: bool) -> Result<Test, ContentConditionError> {
+        let wrong = || ContentConditionError::Field(text.to_owned());
         let (name, pattern) = text.split_once(':').ok_or_else(wrong)?;
         let name = name.trim_end();
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_graphic()) {
@@ -54,13 +54,13 @@ impl Test {
         Ok(Test::Header { field: field.into(), pattern: Pattern::contained(pattern.trim_start())?, is_raw })
     }
 
-    pub fn subject(text: &str) -> Result<Test, ContentError> {
+    pub fn subject(text: &str) -> Result<Test, ContentConditionError> {
         Ok(Test::Header { field: "subject".into(), pattern: Pattern::contained(text)?, is_raw: false })
     }
 
     /// Parses `Han` or `Han 20%`.
-    pub fn script(text: &str) -> Result<Test, ContentError> {
-        let wrong = || ContentError::Script(text.to_owned());
+    pub fn script(text: &str) -> Result<Test, ContentConditionError> {
+        let wrong = || ContentConditionError::Script(text.to_owned());
         let (name, percent) = match text.strip_suffix('%') {
             None => (text, 0),
             Some(text) => {
@@ -73,10 +73,10 @@ impl Test {
     }
 
     /// Parses the name of a defect, such as `nested`; `*` means any.
-    pub fn malformed(text: &str) -> Result<Test, ContentError> {
+    pub fn malformed(text: &str) -> Result<Test, ContentConditionError> {
         let named = Defect::ALL.into_iter().find(|defect| defect.name() == text);
         match named {
-            None if text != "*" => Err(ContentError::Defect(text.to_owned())),
+            None if text != "*" => Err(ContentConditionError::Defect(text.to_owned())),
             defect => Ok(Test::Malformed(defect)),
         }
     }

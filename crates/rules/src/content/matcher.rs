@@ -11,7 +11,7 @@ use stentor_mime::walk::Defect;
 use super::auth::{AuthResults, AuthTest};
 use super::conditions::{ContentConditions, Test};
 use super::hits::Hits;
-use super::pattern::{ContentError, Pattern};
+use super::pattern::{ContentConditionError, Pattern};
 
 /// Maximum size of one automaton's compiled patterns, and of its states while it runs.
 const COMPILED_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -109,7 +109,7 @@ impl Matcher {
     ///
     /// # Errors
     /// The patterns together are too large.
-    pub fn new<'c>(all: impl Iterator<Item = &'c mut ContentConditions>) -> Result<Matcher, ContentError> {
+    pub fn new<'c>(all: impl Iterator<Item = &'c mut ContentConditions>) -> Result<Matcher, ContentConditionError> {
         let mut tests = Tests::default();
         all.for_each(|conditions| conditions.bind(|test| tests.place(test)));
         let mut matcher = Matcher { tests: tests.all.len(), ..Matcher::default() };
@@ -163,14 +163,14 @@ impl Matcher {
 }
 
 /// Compiles the patterns. `^` and `$` match at line ends of either kind.
-fn compiled(patterns: &[Pattern]) -> Result<Option<RegexSet>, ContentError> {
+fn compiled(patterns: &[Pattern]) -> Result<Option<RegexSet>, ContentConditionError> {
     if patterns.is_empty() {
         return Ok(None);
     }
     let mut builder = RegexSetBuilder::new(patterns.iter().map(|pattern| &*pattern.expression));
     builder.case_insensitive(true).multi_line(true).crlf(true);
     builder.size_limit(COMPILED_BYTES_MAX).dfa_size_limit(STATES_BYTES_MAX);
-    builder.build().map(Some).map_err(|error| ContentError::TooLarge(error.to_string()))
+    builder.build().map(Some).map_err(|error| ContentConditionError::TooLarge(error.to_string()))
 }
 
 impl Set {

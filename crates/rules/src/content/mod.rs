@@ -20,6 +20,6 @@ pub use auth::{AuthResults, AuthTest, claims};
 pub use conditions::{ContentConditions, Test};
 pub use hits::Hits;
 pub use matcher::Matcher;
-pub use pattern::{ContentError, Pattern};
+pub use pattern::{ContentConditionError, Pattern};
 pub use scan::{SCAN_BYTES_MAX, Scan};
 pub use unlikely::unlikely;

@@ -19,7 +19,7 @@ pub struct Pattern {
 
 /// Why a text is not a valid condition on content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ContentError {
+pub enum ContentConditionError {
     #[error("the pattern is empty")]
     Empty,
     #[error("the pattern is longer than {PATTERN_BYTES_MAX} octets")]
@@ -51,7 +51,7 @@ pub enum ContentError {
 
 impl Pattern {
     /// Parses a substring, or `/an expression/` that matches anywhere.
-    pub fn contained(text: &str) -> Result<Pattern, ContentError> {
+    pub fn contained(text: &str) -> Result<Pattern, ContentConditionError> {
         match expression(text) {
             Some(expression) => Pattern::checked(text, expression.to_owned()),
             None => Pattern::checked(text, regex::escape(text)),
@@ -59,7 +59,7 @@ impl Pattern {
     }
 
     /// Parses a whole name, in which asterisks match anything, or `/an expression/`.
-    pub fn name(text: &str) -> Result<Pattern, ContentError> {
+    pub fn name(text: &str) -> Result<Pattern, ContentConditionError> {
         if let Some(expression) = expression(text) {
             return Pattern::checked(text, expression.to_owned());
         }
@@ -71,23 +71,23 @@ impl Pattern {
     ///
     /// # Errors
     /// It is too large.
-    pub(crate) fn regex(&self) -> Result<Regex, ContentError> {
+    pub(crate) fn regex(&self) -> Result<Regex, ContentConditionError> {
         let mut builder = RegexBuilder::new(&self.expression);
         builder.case_insensitive(true).multi_line(true).crlf(true).size_limit(COMPILED_BYTES_MAX);
-        builder.build().map_err(|error| ContentError::TooLarge(error.to_string()))
+        builder.build().map_err(|error| ContentConditionError::TooLarge(error.to_string()))
     }
 
-    fn checked(shown: &str, expression: String) -> Result<Pattern, ContentError> {
+    fn checked(shown: &str, expression: String) -> Result<Pattern, ContentConditionError> {
         if shown.is_empty() || shown == "//" {
-            return Err(ContentError::Empty);
+            return Err(ContentConditionError::Empty);
         }
         if expression.len() > PATTERN_BYTES_MAX {
-            return Err(ContentError::TooLong);
+            return Err(ContentConditionError::TooLong);
         }
         let parsed = ParserBuilder::new().case_insensitive(true).multi_line(true).crlf(true).build().parse(&expression);
-        let parsed = parsed.map_err(|error| ContentError::Expression(in_one_line(&error.to_string())))?;
+        let parsed = parsed.map_err(|error| ContentConditionError::Expression(in_one_line(&error.to_string())))?;
         if parsed.properties().look_set().contains_word_unicode() {
-            return Err(ContentError::WordBoundary);
+            return Err(ContentConditionError::WordBoundary);
         }
         Ok(Pattern { shown: shown.into(), expression: expression.into() })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test};
+use super::{ContentConditionError, ContentConditions, Hits, Matcher, Pattern, Scan, Test};
 
 fn rule(key: &'static str, tests: Vec<Test>) -> ContentConditions {
     let mut conditions = ContentConditions::default();
@@ -101,8 +101,8 @@ fn what_may_hide_something_can_be_asked_for() {
     let word = "Subject: =?nobodys?q?a?=\r\n\r\nx\r\n";
     assert!(is_met(malformed("word"), word) && is_met(charset("nobodys"), word));
     assert!(!is_met(malformed("*"), "Subject: =?gbk?q?a?=\r\nContent-Type: text/plain\r\n\r\nx\r\n"));
-    assert_eq!(Test::malformed("deep"), Err(ContentError::Defect("deep".to_owned())));
-    let known = ContentError::Defect(String::new()).to_string();
+    assert_eq!(Test::malformed("deep"), Err(ContentConditionError::Defect("deep".to_owned())));
+    let known = ContentConditionError::Defect(String::new()).to_string();
     assert!(stentor_mime::walk::Defect::ALL.iter().all(|defect| known.contains(defect.name())));
 }
 
@@ -204,15 +204,15 @@ fn all_keys_must_hold_and_one_pattern_of_each() {
 
 #[test]
 fn what_is_no_pattern_is_an_error() {
-    assert_eq!(Pattern::contained(""), Err(ContentError::Empty));
-    assert_eq!(Pattern::contained("/a\\b/"), Err(ContentError::WordBoundary));
+    assert_eq!(Pattern::contained(""), Err(ContentConditionError::Empty));
+    assert_eq!(Pattern::contained("/a\\b/"), Err(ContentConditionError::WordBoundary));
     assert!(Pattern::contained("/(?-u:\\b)a/").is_ok() && Pattern::name("*").is_ok());
-    assert!(matches!(Pattern::contained("/(/"), Err(ContentError::Expression(_))));
+    assert!(matches!(Pattern::contained("/(/"), Err(ContentConditionError::Expression(_))));
     assert!(Test::header("no colon", false).is_err() && Test::header(": x", false).is_err());
     let mut rules: Vec<ContentConditions> = (0..40)
         .map(|n| rule("body", vec![Test::Body(Pattern::contained(&format!("/x{n}(a{{1,1000}}){{100}}/")).unwrap())]))
         .collect();
-    assert!(matches!(Matcher::new(rules.iter_mut()), Err(ContentError::TooLarge(_))));
+    assert!(matches!(Matcher::new(rules.iter_mut()), Err(ContentConditionError::TooLarge(_))));
     assert!(ContentConditions::default().is_empty());
 }
 

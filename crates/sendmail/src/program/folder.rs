@@ -18,8 +18,8 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, fstatfs};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{UnlinkatFlags, syncfs, unlinkat};
-use stentor_sendmail::exit::{EX_CONFIG, EX_UNAVAILABLE, Failure};
-use stentor_sendmail::format::{Check, ENVELOPE_BYTES_MAX, Envelope, HEAD_BYTES};
+use stentor_sendmail::exit::{EX_CONFIG, EX_UNAVAILABLE, ExitError};
+use stentor_sendmail::format::{Check, ENVELOPE_BYTES_MAX, HEAD_BYTES, SubmissionEnvelope};
 use stentor_sendmail::settings::Settings;
 use stentor_sendmail::{COMPLETE, DEFERRED, SETTINGS, UNFINISHED, WAITING};
 
@@ -64,13 +64,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    pub fn open(path: &Path, privileges: &Privileges) -> Result<Folder, Failure> {
+    pub fn open(path: &Path, privileges: &Privileges) -> Result<Folder, ExitError> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = privileges.raised(|| open(path, flags, Mode::empty()))?.map_err(|errno| unusable(path, errno))?;
         let stat = fstat(&dir).map_err(|errno| unusable(path, errno))?;
         if stat.st_mode & 0o002 != 0 {
             let text = format!("{}: every user can write to it; run chmod 1730", path.display());
-            return Err(Failure::new(EX_CONFIG, text));
+            return Err(ExitError::new(EX_CONFIG, text));
         }
         let text = privileges.raised(|| servers_file(&dir, &stat, SETTINGS))?;
         let settings = text.as_deref().and_then(Settings::parse).unwrap_or_else(|| {
@@ -81,7 +81,7 @@ impl Folder {
     }
 
     /// Reads the data for `mailq`, before the group is given up.
-    pub fn published(&self, privileges: &Privileges) -> Result<Published, Failure> {
+    pub fn published(&self, privileges: &Privileges) -> Result<Published, ExitError> {
         let stat = fstat(&self.dir).map_err(|errno| unusable(&self.path, errno))?;
         let text = privileges.raised(|| servers_file(&self.dir, &stat, WAITING))?.unwrap_or_default();
         let mut numbers = text.split_whitespace().map(str::parse::<u64>);
@@ -94,10 +94,10 @@ impl Folder {
     }
 
     /// Begins a submission.
-    pub fn draft<'a>(&'a self, privileges: &'a Privileges) -> Result<Draft<'a>, Failure> {
+    pub fn draft<'a>(&'a self, privileges: &'a Privileges) -> Result<Draft<'a>, ExitError> {
         let free = fstatvfs(&self.dir).map_err(|errno| unusable(&self.path, errno))?;
         if free.blocks_available().saturating_mul(free.fragment_size()) < FREE_BYTES_MIN {
-            return Err(Failure::later(format!("{}: the disk is nearly full; try again later", self.path.display())));
+            return Err(ExitError::later(format!("{}: the disk is nearly full; try again later", self.path.display())));
         }
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
@@ -124,7 +124,7 @@ impl Folder {
                 Err(errno) => return Err(unusable(&self.path, errno)),
             }
         }
-        Err(Failure::later(format!("{}: no free name for a submission", self.path.display())))
+        Err(ExitError::later(format!("{}: no free name for a submission", self.path.display())))
     }
 }
 
@@ -145,7 +145,7 @@ fn servers_file(dir: &OwnedFd, folder: &FileStat, name: &str) -> Option<String> 
 }
 
 /// The failure and remedy for a folder that cannot be used.
-fn unusable(path: &Path, errno: Errno) -> Failure {
+fn unusable(path: &Path, errno: Errno) -> ExitError {
     let what = match errno {
         Errno::ENOENT | Errno::ENOTDIR => {
             "; create it, or set its path in /etc/stentor/sendmail.conf (see docs/operate/sendmail.md)"
@@ -156,7 +156,7 @@ fn unusable(path: &Path, errno: Errno) -> Failure {
         Errno::ENOSPC | Errno::EDQUOT => "; try again later",
         _ => "",
     };
-    Failure::later(format!("{}: {}{what}", path.display(), errno.desc()))
+    ExitError::later(format!("{}: {}{what}", path.display(), errno.desc()))
 }
 
 /// An incomplete submission.
@@ -174,30 +174,30 @@ pub struct Draft<'a> {
 
 impl Draft<'_> {
     /// Appends to the message, whose lines end with LF.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ExitError> {
         self.check.push(bytes);
         self.lines += memchr::memchr_iter(b'\n', bytes).count() as u64;
         let max = self.folder.settings.message_bytes_max;
         // The size as counted in SMTP.
         if self.check.bytes() + self.lines > max {
             let text = format!("the message is larger than {max} octets (message_size_bytes_max)");
-            return Err(Failure::new(EX_UNAVAILABLE, text));
+            return Err(ExitError::new(EX_UNAVAILABLE, text));
         }
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), Failure> {
+    fn flush(&mut self) -> Result<(), ExitError> {
         self.file.write_all(&self.buffer).map_err(|error| self.failed(&error))?;
         self.buffer.clear();
         Ok(())
     }
 
     /// Makes it durable.
-    pub fn finish(mut self, envelope: &Envelope) -> Result<(), Failure> {
+    pub fn finish(mut self, envelope: &SubmissionEnvelope) -> Result<(), ExitError> {
         let envelope = envelope.encode();
         if envelope.len() > ENVELOPE_BYTES_MAX as usize {
-            return Err(Failure::new(EX_UNAVAILABLE, "too many recipients"));
+            return Err(ExitError::new(EX_UNAVAILABLE, "too many recipients"));
         }
         self.buffer.extend_from_slice(&envelope);
         self.flush()?;
@@ -225,9 +225,9 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn failed(&self, error: &io::Error) -> Failure {
+    fn failed(&self, error: &io::Error) -> ExitError {
         let what = "nothing was submitted, try again later";
-        Failure::later(format!("{}: {error}; {what}", self.folder.path.display()))
+        ExitError::later(format!("{}: {error}; {what}", self.folder.path.display()))
     }
 }
 

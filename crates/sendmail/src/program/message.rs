@@ -11,19 +11,19 @@ use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_sendmail::addresses::{self, qualified};
-use stentor_sendmail::exit::{EX_DATAERR, EX_NOPERM, EX_NOUSER, EX_UNAVAILABLE, Failure};
-use stentor_sendmail::format::{Envelope, Recipient};
+use stentor_sendmail::exit::{EX_DATAERR, EX_NOPERM, EX_NOUSER, EX_UNAVAILABLE, ExitError};
+use stentor_sendmail::format::{Recipient, SubmissionEnvelope};
 use stentor_sendmail::header::{Header, LineKind, Missing};
-use stentor_sendmail::lines::{Body, Lines, Part};
+use stentor_sendmail::lines::{BodyLines, Lines, Part};
 use stentor_sendmail::options::{Call, Mode};
 use stentor_sendmail::settings::Settings;
 
 use super::folder::{Draft, Folder};
 use super::privileges::Privileges;
-use super::user::Caller;
+use super::user::CallingUser;
 
 /// Accepts a message.
-pub fn deliver(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Caller) -> Result<(), Failure> {
+pub fn deliver(call: &Call, folder: &Folder, privileges: &Privileges, caller: &CallingUser) -> Result<(), ExitError> {
     let settings = &folder.settings;
     let sender = call.sender.as_deref().map(|text| sender(text, settings)).transpose()?;
     permitted(sender.as_deref(), settings, caller)?;
@@ -38,7 +38,7 @@ pub fn deliver(call: &Call, folder: &Folder, privileges: &Privileges, caller: &C
     let in_header = if call.takes_recipients { composer.header.recipients() } else { Vec::new() };
     let recipients = recipients(named.chain(in_header), settings)?;
     let recipient = |address| Recipient { address, notify: call.notify, orcpt: None };
-    let envelope = Envelope {
+    let envelope = SubmissionEnvelope {
         at: now_ms(),
         login: caller.user.login.clone(),
         sender,
@@ -56,8 +56,8 @@ pub fn deliver(call: &Call, folder: &Folder, privileges: &Privileges, caller: &C
     draft.finish(&envelope)
 }
 
-fn unreadable(error: &io::Error) -> Failure {
-    Failure::new(EX_DATAERR, format!("could not read the message: {error}"))
+fn unreadable(error: &io::Error) -> ExitError {
+    ExitError::new(EX_DATAERR, format!("could not read the message: {error}"))
 }
 
 pub fn now_ms() -> u64 {
@@ -65,47 +65,47 @@ pub fn now_ms() -> u64 {
 }
 
 /// The sender given by `-f`, with a domain; empty for the null path.
-fn sender(text: &str, settings: &Settings) -> Result<String, Failure> {
+fn sender(text: &str, settings: &Settings) -> Result<String, ExitError> {
     let found = addresses::parse(text.as_bytes());
     let first = found.into_iter().next().map(|found| found.text).unwrap_or_default();
     let sender = qualified(&first, &settings.origin);
     match Address::parse(sender.as_bytes(), true) {
         _ if sender.is_empty() => Ok(sender),
         Ok(address) => Ok(address.as_str().to_owned()),
-        Err(why) => Err(Failure::new(EX_DATAERR, format!("sender {}: {why}", shown(text)))),
+        Err(why) => Err(ExitError::new(EX_DATAERR, format!("sender {}: {why}", shown(text)))),
     }
 }
 
 /// Checks whether the user may use this sender if the server is strict; the server decides again by its own
 /// configuration.
-pub fn permitted(sender: Option<&str>, settings: &Settings, caller: &Caller) -> Result<(), Failure> {
+pub fn permitted(sender: Option<&str>, settings: &Settings, caller: &CallingUser) -> Result<(), ExitError> {
     let Some(sender) = sender.filter(|_| settings.rights.strict) else { return Ok(()) };
     if settings.rights.allow(&caller.user, sender, &[&settings.origin, &settings.hostname]) {
         return Ok(());
     }
     let text =
         format!("{} may not send as {} ([submission] senders, trusted_users)", caller.user.shown(), shown(sender));
-    Err(Failure::new(EX_NOPERM, text))
+    Err(ExitError::new(EX_NOPERM, text))
 }
 
 /// The recipients without duplicates. The server returns mail for malformed ones; a message without valid recipients
 /// is refused here.
-fn recipients(all: impl Iterator<Item = String>, settings: &Settings) -> Result<Vec<String>, Failure> {
+fn recipients(all: impl Iterator<Item = String>, settings: &Settings) -> Result<Vec<String>, ExitError> {
     let mut seen = std::collections::HashSet::new();
     let recipients: Vec<String> = all.filter(|to| !to.is_empty() && seen.insert(to.clone())).collect();
     let max = settings.recipients_max as usize;
     if recipients.len() > max {
         let text = format!("{} recipients; the maximum is {max} ([submission] recipients_max)", recipients.len());
-        return Err(Failure::new(EX_UNAVAILABLE, text));
+        return Err(ExitError::new(EX_UNAVAILABLE, text));
     }
     let why = |to: &String| Address::parse(qualified(to, &settings.origin).as_bytes(), true).err();
     match recipients.iter().map(|to| (to, why(to))).find(|(_, why)| why.is_none()) {
         Some(_) => Ok(recipients),
         None => Err(match recipients.first() {
-            None => Failure::usage("no recipients on the command line or in the header"),
+            None => ExitError::usage("no recipients on the command line or in the header"),
             Some(to) => {
                 let why = why(to).map(|why| why.to_string()).unwrap_or_default();
-                Failure::new(EX_NOUSER, format!("no recipient has a valid address: {}: {why}", shown(to)))
+                ExitError::new(EX_NOUSER, format!("no recipient has a valid address: {}: {why}", shown(to)))
             }
         }),
     }
@@ -128,7 +128,7 @@ pub fn shown(text: &str) -> String {
 pub struct Composer {
     header: Header,
     state: State,
-    body: Body,
+    body: BodyLines,
     /// Start of a header line that arrives in parts.
     begun: Vec<u8>,
     /// Output of the body that is not written yet.
@@ -145,7 +145,7 @@ enum State {
 
 impl Composer {
     /// Adds a line or a part of one.
-    pub fn push(&mut self, line: &[u8], part: Part) -> Result<(), Failure> {
+    pub fn push(&mut self, line: &[u8], part: Part) -> Result<(), ExitError> {
         if self.state == State::Header {
             if part == Part::End {
                 self.state = State::End;
@@ -187,10 +187,10 @@ impl Composer {
         &mut self,
         draft: &mut Draft<'_>,
         call: &Call,
-        envelope: &Envelope,
-        caller: &Caller,
+        envelope: &SubmissionEnvelope,
+        caller: &CallingUser,
         settings: &Settings,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ExitError> {
         let own = caller.user.address(&settings.origin);
         let id = format!("{:x}.{:x}", envelope.at, std::process::id());
         // An SMTP client writes its own header, and its sender may be anyone.
@@ -211,7 +211,7 @@ impl Composer {
         self.write(draft)
     }
 
-    pub fn write(&mut self, draft: &mut Draft<'_>) -> Result<(), Failure> {
+    pub fn write(&mut self, draft: &mut Draft<'_>) -> Result<(), ExitError> {
         let done = draft.write(&self.out);
         self.out.clear();
         done

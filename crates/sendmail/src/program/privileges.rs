@@ -6,7 +6,7 @@
 
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, close, getegid, getgid, getuid, setresgid, setresuid};
-use stentor_sendmail::exit::Failure;
+use stentor_sendmail::exit::ExitError;
 
 /// Lower descriptors are standard input, output and error, which Rust's startup code opens if they are closed.
 const FIRST_OTHER: i32 = 3;
@@ -18,8 +18,8 @@ pub struct Privileges {
 
 impl Privileges {
     /// Continues with the rights of the caller.
-    pub fn lowered() -> Result<Privileges, Failure> {
-        let failed = |error| Failure::later(format!("cannot lower privileges: {error}"));
+    pub fn lowered() -> Result<Privileges, ExitError> {
+        let failed = |error| ExitError::later(format!("cannot lower privileges: {error}"));
         let (uid, real, folder) = (getuid(), getgid(), getegid());
         setresuid(uid, uid, uid).map_err(failed)?;
         setresgid(real, real, folder).map_err(failed)?;
@@ -33,8 +33,8 @@ impl Privileges {
     }
 
     /// Runs a function with the folder's group.
-    pub fn raised<T>(&self, what: impl FnOnce() -> T) -> Result<T, Failure> {
-        let failed = |error| Failure::later(format!("cannot change the group: {error}"));
+    pub fn raised<T>(&self, what: impl FnOnce() -> T) -> Result<T, ExitError> {
+        let failed = |error| ExitError::later(format!("cannot change the group: {error}"));
         setresgid(self.real, self.folder, self.folder).map_err(failed)?;
         let done = what();
         setresgid(self.real, self.real, self.folder).map_err(failed)?;
@@ -42,8 +42,8 @@ impl Privileges {
     }
 
     /// Gives up the folder's group permanently.
-    pub fn give_up(self) -> Result<(), Failure> {
-        let failed = |error| Failure::later(format!("cannot give up the group: {error}"));
+    pub fn give_up(self) -> Result<(), ExitError> {
+        let failed = |error| ExitError::later(format!("cannot give up the group: {error}"));
         setresgid(self.real, self.real, self.real).map_err(failed)
     }
 }

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_sendmail::addresses::{self, qualified};
-use stentor_sendmail::exit::{EX_NOPERM, EX_NOUSER, EX_TEMPFAIL, EX_UNAVAILABLE, Failure};
+use stentor_sendmail::exit::{EX_NOPERM, EX_NOUSER, EX_TEMPFAIL, EX_UNAVAILABLE, ExitError};
 use stentor_sendmail::options::{Call, Mode, Only};
 
 use super::folder::Published;
 use super::message::shown;
-use super::user::Caller;
+use super::user::CallingUser;
 
 const WAIT: Duration = Duration::from_secs(30);
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -27,7 +27,7 @@ const ROWS_MAX: u32 = 1_000;
 const KIB: u64 = 1024;
 
 /// Sends the request and prints the answer.
-pub fn ask(call: &Call, published: &Published, caller: &Caller) -> Result<(), Failure> {
+pub fn ask(call: &Call, published: &Published, caller: &CallingUser) -> Result<(), ExitError> {
     let mut out = io::stdout().lock();
     let asked = match call.mode {
         Mode::Queue => list(published, &mut out),
@@ -49,23 +49,23 @@ pub fn ask(call: &Call, published: &Published, caller: &Caller) -> Result<(), Fa
 }
 
 /// Adds the number of submissions that a server will accept when it starts, if the caller may know it.
-fn with_folder(failure: Failure, published: &Published) -> Failure {
+fn with_folder(failure: ExitError, published: &Published) -> ExitError {
     let text = match published.submissions().filter(|waiting| *waiting > 0) {
         Some(waiting) => format!("{}; {waiting} in the submission folder", failure.text),
         None => failure.text,
     };
-    Failure { text, ..failure }
+    ExitError { text, ..failure }
 }
 
 fn is_list(mode: Mode) -> bool {
     matches!(mode, Mode::Queue | Mode::Count)
 }
 
-fn print(out: &mut impl Write, text: &str) -> Result<(), Failure> {
+fn print(out: &mut impl Write, text: &str) -> Result<(), ExitError> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| Failure::later(format!("standard output: {error}"))),
+        written => written.map_err(|error| ExitError::later(format!("standard output: {error}"))),
     }
 }
 
@@ -73,13 +73,14 @@ fn print(out: &mut impl Write, text: &str) -> Result<(), Failure> {
 fn request(
     published: &Published,
     request: &Value,
-    line: &mut dyn FnMut(&str, &Value) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let down = |why: &dyn std::fmt::Display| Failure::new(EX_UNAVAILABLE, format!("the server does not answer: {why}"));
+    line: &mut dyn FnMut(&str, &Value) -> Result<(), ExitError>,
+) -> Result<(), ExitError> {
+    let down =
+        |why: &dyn std::fmt::Display| ExitError::new(EX_UNAVAILABLE, format!("the server does not answer: {why}"));
     let path = published.control.as_ref().ok_or_else(|| down(&"no server has used this folder yet"))?;
     let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            Failure::new(EX_NOPERM, format!("{path}: only root and the server's user have access"))
+            ExitError::new(EX_NOPERM, format!("{path}: only root and the server's user have access"))
         }
         _ => down(&format!("{path}: {error}")),
     })?;
@@ -94,7 +95,7 @@ fn request(
         if kind == "error" {
             let is_forbidden = data["code"] == "forbidden";
             let code = if is_forbidden { EX_NOPERM } else { EX_UNAVAILABLE };
-            return Err(Failure::new(code, shown(data["text"].as_str().unwrap_or("the request was refused"))));
+            return Err(ExitError::new(code, shown(data["text"].as_str().unwrap_or("the request was refused"))));
         }
         line(kind, data)?;
         if reply["more"] != true {
@@ -113,7 +114,7 @@ fn date(ms: u64) -> String {
     }
 }
 
-fn list(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
+fn list(published: &Published, out: &mut impl Write) -> Result<(), ExitError> {
     let (mut messages, mut octets, mut last) = (0_u64, 0_u64, String::new());
     request(published, &json!({"v": 1, "verb": "export", "all": true}), &mut |kind, data| {
         if kind != "envelope" {
@@ -154,7 +155,7 @@ fn list(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
 }
 
 /// A line about submissions that the server has not collected yet; empty if there are none.
-fn in_folder(published: &Published) -> Result<String, Failure> {
+fn in_folder(published: &Published) -> Result<String, ExitError> {
     let mut text = String::new();
     request(published, &json!({"v": 1, "verb": "status"}), &mut |_, data| {
         let (waiting, deferred) = (data["submissions"].as_u64(), data["submissions_deferred"].as_u64());
@@ -182,7 +183,7 @@ fn entry(data: &Value, id: &str, size: u64) -> String {
     format!("{id}{sign} {size:>7} {at:>19}  {}\n", shown(sender))
 }
 
-fn count(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
+fn count(published: &Published, out: &mut impl Write) -> Result<(), ExitError> {
     let mut messages = 0;
     request(published, &json!({"v": 1, "verb": "queue", "sites_max": 1}), &mut |kind, data| {
         if kind == "queue" {
@@ -193,7 +194,7 @@ fn count(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
     print(out, &format!("{messages}\n"))
 }
 
-fn hosts(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
+fn hosts(published: &Published, out: &mut impl Write) -> Result<(), ExitError> {
     print(out, "-------------- Hostname --------------- Waiting ---------Results---------\n")?;
     request(published, &json!({"v": 1, "verb": "hosts", "rows_max": ROWS_MAX}), &mut |kind, data| {
         if kind != "host_rows" {
@@ -210,7 +211,7 @@ fn hosts(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
     })
 }
 
-fn flush(only: Option<&Only>, published: &Published) -> Result<(), Failure> {
+fn flush(only: Option<&Only>, published: &Published) -> Result<(), ExitError> {
     let asked = match only {
         Some(Only::Site(site)) => json!({"v": 1, "verb": "flush", "site": site}),
         Some(Only::Id(id)) => json!({"v": 1, "verb": "requeue", "id": id}),
@@ -222,7 +223,7 @@ fn flush(only: Option<&Only>, published: &Published) -> Result<(), Failure> {
 }
 
 /// Prints the final recipients for each address in sendmail's format; the server determines them.
-fn verify(call: &Call, published: &Published, caller: &Caller, out: &mut impl Write) -> Result<(), Failure> {
+fn verify(call: &Call, published: &Published, caller: &CallingUser, out: &mut impl Write) -> Result<(), ExitError> {
     let own = || caller.user.address(&published.origin);
     let from = call.sender.as_deref().map_or_else(own, |from| qualified(from, &published.origin));
     let (mut bad, mut later) = (0, 0);
@@ -253,15 +254,15 @@ fn verify(call: &Call, published: &Published, caller: &Caller, out: &mut impl Wr
         });
         // The caller may retry.
         answered.map_err(|failure| match failure.code {
-            EX_UNAVAILABLE => Failure { code: EX_TEMPFAIL, ..failure },
+            EX_UNAVAILABLE => ExitError { code: EX_TEMPFAIL, ..failure },
             _ => failure,
         })?;
         print(out, &text)?;
     }
     match (bad, later) {
         (0, 0) => Ok(()),
-        (0, _) => Err(Failure::later(format!("{later} of them could not be verified; try again later"))),
-        _ => Err(Failure::new(EX_NOUSER, format!("{bad} of them are undeliverable"))),
+        (0, _) => Err(ExitError::later(format!("{later} of them could not be verified; try again later"))),
+        _ => Err(ExitError::new(EX_NOUSER, format!("{bad} of them are undeliverable"))),
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use stentor_mail::address::ReversePath;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_sendmail::exit::{EX_TEMPFAIL, Failure};
-use stentor_sendmail::format::{Envelope, Recipient};
+use stentor_sendmail::exit::{EX_TEMPFAIL, ExitError};
+use stentor_sendmail::format::{Recipient, SubmissionEnvelope};
 use stentor_sendmail::lines::Part;
 use stentor_sendmail::options::{Call, Ret};
 use stentor_smtp::server::{MailFrom, NOT_OFFERED, ServerConfig, ServerSession, Step};
@@ -19,7 +19,7 @@ use stentor_smtp::server::{MailFrom, NOT_OFFERED, ServerConfig, ServerSession, S
 use super::folder::{Draft, Folder};
 use super::message::{Composer, now_ms, permitted};
 use super::privileges::Privileges;
-use super::user::Caller;
+use super::user::CallingUser;
 
 const MESSAGE_HELD_BYTES: usize = 256 * 1024;
 /// Maximum octets of a line in memory.
@@ -31,21 +31,21 @@ struct At<'a> {
     call: &'a Call,
     folder: &'a Folder,
     privileges: &'a Privileges,
-    caller: &'a Caller,
+    caller: &'a CallingUser,
 }
 
 /// A transaction: its envelope, and its body so far.
 struct Transaction<'a> {
-    envelope: Envelope,
+    envelope: SubmissionEnvelope,
     composer: Composer,
     draft: Option<Draft<'a>>,
     /// Start of an incomplete line.
     begun: Vec<u8>,
     /// Why the message will be refused at its end.
-    failed: Option<Failure>,
+    failed: Option<ExitError>,
 }
 
-pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Caller) -> Result<(), Failure> {
+pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &CallingUser) -> Result<(), ExitError> {
     let (settings, at) = (&folder.settings, At { call, folder, privileges, caller });
     let config = ServerConfig {
         hostname: settings.hostname.clone(),
@@ -59,7 +59,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
     let mut open: Option<Transaction<'_>> = None;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     let (mut before, mut has_bare_ends) = (b'\n', None);
-    let lost = |error: io::Error| Failure::later(format!("the session ended: {error}"));
+    let lost = |error: io::Error| ExitError::later(format!("the session ended: {error}"));
     loop {
         let step = session.step(0);
         if matches!(step, Step::NeedInput | Step::Flush | Step::Close) {
@@ -125,7 +125,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
             Step::EndOfData(end) => {
                 let done = match open.take() {
                     Some(transaction) => transaction.finish(&end.last, at),
-                    None => Err(Failure::later("no transaction")),
+                    None => Err(ExitError::later("no transaction")),
                 };
                 session
                     .answer(done.map_or_else(refusal, |()| Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok: submitted")));
@@ -148,11 +148,12 @@ fn begin(mail: MailFrom, at: At<'_>) -> Result<Transaction<'_>, Reply> {
         stentor_mail::dsn::Ret::Headers => Ret::Headers,
     });
     let login = at.caller.user.login.clone();
-    let envelope = Envelope { login, sender: Some(sender), ret, envid: mail.envid, ..Envelope::default() };
+    let envelope =
+        SubmissionEnvelope { login, sender: Some(sender), ret, envid: mail.envid, ..SubmissionEnvelope::default() };
     Ok(Transaction::new(envelope))
 }
 
-fn refusal(failure: Failure) -> Reply {
+fn refusal(failure: ExitError) -> Reply {
     if failure.code == EX_TEMPFAIL {
         Reply::new(451, Enhanced::new(4, 3, 0), failure.text)
     } else {
@@ -161,7 +162,7 @@ fn refusal(failure: Failure) -> Reply {
 }
 
 impl<'a> Transaction<'a> {
-    fn new(envelope: Envelope) -> Transaction<'a> {
+    fn new(envelope: SubmissionEnvelope) -> Transaction<'a> {
         Transaction { envelope, composer: Composer::default(), draft: None, begun: Vec::new(), failed: None }
     }
 
@@ -175,7 +176,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    fn lines(&mut self, octets: &[u8], at: At<'a>) -> Result<(), Failure> {
+    fn lines(&mut self, octets: &[u8], at: At<'a>) -> Result<(), ExitError> {
         for line in octets.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(line);
             let part = if self.begun.ends_with(b"\r\n") {
@@ -194,7 +195,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    fn write(&mut self, at: At<'a>) -> Result<(), Failure> {
+    fn write(&mut self, at: At<'a>) -> Result<(), ExitError> {
         match &mut self.draft {
             Some(draft) => self.composer.write(draft),
             None if self.composer.has_header() => {
@@ -206,7 +207,7 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    fn finish(mut self, last: &[u8], at: At<'a>) -> Result<(), Failure> {
+    fn finish(mut self, last: &[u8], at: At<'a>) -> Result<(), ExitError> {
         self.take(last, at);
         if let Some(failure) = self.failed {
             return Err(failure);
@@ -215,7 +216,7 @@ impl<'a> Transaction<'a> {
         self.write(at)?;
         match self.draft {
             Some(draft) => draft.finish(&self.envelope),
-            None => Err(Failure::later("no message")),
+            None => Err(ExitError::later("no message")),
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::judge::{Proof, Speaker, Stranger};
+use super::judge::{ClientProof, Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted, PoolLimits};
 use super::socket::{DetachedSocket, Socket};
 use super::transaction::{SmtpOrigin, Transaction};
@@ -374,10 +374,10 @@ impl Session {
                             helo: self.smtp.helo(),
                             may_relay: self.trusted,
                             proof: match (&self.login, &self.proven, &self.unproven) {
-                                (Some(user), ..) => Proof::Login(user),
-                                (None, Some(name), _) => Proof::Certificate(name),
-                                (None, None, Some(why)) => Proof::Ignored(why),
-                                (None, None, None) => Proof::None,
+                                (Some(user), ..) => ClientProof::Login(user),
+                                (None, Some(name), _) => ClientProof::Certificate(name),
+                                (None, None, Some(why)) => ClientProof::Ignored(why),
+                                (None, None, None) => ClientProof::None,
                             },
                             session: self.settings.tables.has_services().then_some(&session),
                             stranger: Stranger {

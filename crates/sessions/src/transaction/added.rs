@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
-use stentor_policy::Verdict;
+use stentor_policy::AddressClass;
 
 use super::super::content::{ContentEnvelope, check as check_content};
 use super::super::judge::Judged;
@@ -32,9 +32,9 @@ impl Transaction {
     ) -> Result<(), (Reply, String)> {
         let RcptContext { core, settings, .. } = context;
         let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match &judged.verdict {
-            Verdict::Alias(expansion) => (vec![address], &expansion.lists),
-            Verdict::List(list) => (Vec::new(), std::slice::from_ref(list)),
-            Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => (Vec::new(), &[]),
+            AddressClass::Alias(expansion) => (vec![address], &expansion.lists),
+            AddressClass::List(list) => (Vec::new(), std::slice::from_ref(list)),
+            AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => (Vec::new(), &[]),
         };
         let named = ContentEnvelope { sender: &self.mail.path, aliases, lists };
         check_content(settings, &named, facts, &InForce(core), None).map_err(|reply| (reply, String::new()))?;

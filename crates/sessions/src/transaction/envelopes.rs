@@ -9,7 +9,7 @@ use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
-use stentor_policy::{self as policy, Verdict};
+use stentor_policy::{self as policy, AddressClass};
 use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
 use stentor_rules::{CERTIFIED, COPIED, ClientName, REDIRECTED};
@@ -18,7 +18,7 @@ use stentor_tls_policy::{Requirement, Wish};
 
 use super::super::content::{ClassCause, check_post, class};
 use super::super::interning::{Subscribers, subscribers_at};
-use super::super::judge::{AcceptedRcpt, Decider, Proof, SLOW_TABLES, Speaker, Stranger};
+use super::super::judge::{AcceptedRcpt, ClientProof, Decider, SLOW_TABLES, Speaker, Stranger};
 use super::super::redirect::{
     AliasEnvelope, alias_envelope, alias_of, alias_sender, check_forwarded, is_same, redirected, via,
 };
@@ -100,7 +100,7 @@ impl Transaction {
             name: facts.as_ref().map_or(ClientName::Unknown, |facts| facts.name.as_deref()),
             helo: facts.as_ref().map_or("", |facts| &facts.helo),
             may_relay: self.is_of_trusted(),
-            proof: Proof::None,
+            proof: ClientProof::None,
             session: None,
             stranger: facts.as_ref().map_or(Stranger::UNKNOWN, |facts| Stranger {
                 behaviour: facts.behaviour,
@@ -139,12 +139,12 @@ impl Transaction {
             let Reader { to: EnvelopeRcpt { address, route, .. }, owner } = reader;
             let asked =
                 AcceptedRcpt { hop: route.hop, quarantine: quarantine.clone(), via, owner, ..AcceptedRcpt::default() };
-            self.rcpts.add(address, asked, Verdict::Relay, why);
+            self.rcpts.add(address, asked, AddressClass::Relay, why);
         }
         for list in found.lists {
             let address = address_of(settings, &list).unwrap_or_else(|| to.clone());
             let asked = AcceptedRcpt { quarantine: quarantine.clone(), ..AcceptedRcpt::default() };
-            self.rcpts.add(address, asked, Verdict::List(list), why);
+            self.rcpts.add(address, asked, AddressClass::List(list), why);
         }
         if found.has_null {
             self.nulls.push((to, self.wishes.words() + "; ", named));
@@ -163,7 +163,7 @@ impl Transaction {
     ) -> Result<Readers, Reply> {
         let found = redirected(settings, to, facts, now).await?;
         for list in &found.lists {
-            if let Some(reply) = self.standing_bounce_refusal(core, to, &Verdict::List(list.clone()), false) {
+            if let Some(reply) = self.standing_bounce_refusal(core, to, &AddressClass::List(list.clone()), false) {
                 return Err(reply);
             }
             self.check_list(core, list).await?;
@@ -211,7 +211,7 @@ impl Transaction {
                 continue;
             }
             let asked = AcceptedRcpt { hop: to.route.hop, via, owner, ..unasked() };
-            self.rcpts.add(to.address, asked, Verdict::Relay, || COPIED.to_owned());
+            self.rcpts.add(to.address, asked, AddressClass::Relay, || COPIED.to_owned());
         }
         Ok(())
     }

@@ -15,11 +15,11 @@ use stentor_milter::{
     SessionMilters, each_field, edit_fields, recoded,
 };
 use stentor_mime::recode::Target;
-use stentor_policy::Verdict;
+use stentor_policy::AddressClass;
 use stentor_rules::{AuthResults, ClientName, Key, Remark, RemarkRecipients, claims};
 use stentor_smtp::server::{EndOfData, RcptTo};
 
-use super::super::judge::{AcceptedRcpt, Proof, Speaker, Stranger};
+use super::super::judge::{AcceptedRcpt, ClientProof, Speaker, Stranger};
 use super::holdings::Pieces;
 use super::rcpt::{RcptContext, TAKEN, TakenRcpt};
 use super::{Received, Transaction};
@@ -89,7 +89,7 @@ impl Transaction {
     /// Asks them about a recipient that is otherwise taken, and keeps it.
     pub(super) async fn filter_taken(&mut self, rcpt: RcptTo, taken: TakenRcpt) -> Result<(), MilterRefusal> {
         let Some(filtering) = &mut self.filtering else { return Ok(()) };
-        let is_local = taken.verdict != Verdict::Relay;
+        let is_local = taken.verdict != AddressClass::Relay;
         filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
         filtering.taken.push(taken);
         Ok(())
@@ -297,7 +297,7 @@ impl Transaction {
             name: ClientName::Unknown,
             helo: "",
             may_relay: true,
-            proof: Proof::None,
+            proof: ClientProof::None,
             session: None,
             stranger: Stranger::UNKNOWN,
         };

@@ -4,21 +4,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use stentor_addresses::Role;
+use stentor_addresses::AddressRole;
 use stentor_core::route::Route;
-use stentor_lists::{Post, check_sender};
+use stentor_lists::{PostingPolicy, check_sender};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_milter::MilterRefusal;
-use stentor_policy::{Expansion, Verdict, counted_as};
+use stentor_policy::{AddressClass, Expansion, counted_as};
 use stentor_queue::event::RcptParams;
 use stentor_queue::sender::Senders;
 use stentor_rules::{DecisionReason, Key, NextHop, Remark, RemarkRecipients, SessionFacts, Wishes};
 use stentor_smtp::server::{Notify, RcptTo};
 
 use super::super::content::Members as _;
-use super::super::judge::{AcceptedRcpt, Decider, Judged, Proof, RelayReason, Speaker};
+use super::super::judge::{AcceptedRcpt, ClientProof, Decider, Judged, RelayReason, Speaker};
 use super::super::rewrite::canonical;
 use super::{InForce, SpeakerFacts, Transaction};
 use stentor_core::log::Injector;
@@ -63,7 +63,8 @@ impl RcptRefusal {
 
 /// Returns lists with restricted posting, sorted, without duplicates.
 fn restricted(settings: &Settings, lists: &[Arc<str>]) -> Vec<Arc<str>> {
-    let is_restricted = |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != Post::Anyone);
+    let is_restricted =
+        |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != PostingPolicy::Anyone);
     let mut restricted: Vec<Arc<str>> = lists.iter().filter(is_restricted).cloned().collect();
     restricted.sort_unstable();
     restricted.dedup();
@@ -71,11 +72,11 @@ fn restricted(settings: &Settings, lists: &[Arc<str>]) -> Vec<Arc<str>> {
 }
 
 /// Returns the lists that a recipient leads to.
-fn lists_of(verdict: &Verdict) -> &[Arc<str>] {
+fn lists_of(verdict: &AddressClass) -> &[Arc<str>] {
     match verdict {
-        Verdict::List(list) => std::slice::from_ref(list),
-        Verdict::Alias(expansion) => &expansion.lists,
-        Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => &[],
+        AddressClass::List(list) => std::slice::from_ref(list),
+        AddressClass::Alias(expansion) => &expansion.lists,
+        AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => &[],
     }
 }
 
@@ -95,7 +96,7 @@ pub(super) struct TakenRcpt {
     pub named: Address,
     pub address: Address,
     pub accepted: AcceptedRcpt,
-    pub verdict: Verdict,
+    pub verdict: AddressClass,
     pub why: String,
 }
 
@@ -197,7 +198,7 @@ impl Transaction {
         self.waiting.add(&settings.rules, &address, open);
         self.wishes.merge(wishes);
         self.remember(settings, speaker);
-        if let Proof::Certificate(name) = speaker.proof {
+        if let ClientProof::Certificate(name) = speaker.proof {
             self.certificate.get_or_insert_with(|| name.into());
         }
         if let Some((hop, _)) = accepted.route.as_deref() {
@@ -273,11 +274,11 @@ impl Transaction {
     ) -> Result<(), Box<RcptRefusal>> {
         let RcptContext { core, settings, speaker, content } = context;
         let refused = |reply| RcptRefusal::of(address, reply);
-        if let Verdict::Refuse(reply) = &judged.verdict {
+        if let AddressClass::Refuse(reply) = &judged.verdict {
             let why = std::mem::replace(&mut judged.why, RelayReason::Rules(String::new()));
             return Err(Box::new(RcptRefusal { policy: why.words(speaker.proof), ..*refused(reply.clone()) }));
         }
-        if let Verdict::Alias(expansion) = &judged.verdict {
+        if let AddressClass::Alias(expansion) = &judged.verdict {
             self.add_targets(expansion.everyone().count()).map_err(refused)?;
             // A rule may yet name another next hop, or quarantine the message.
             let is_settled = judged.open.is_empty() && judged.quarantine.is_none() && wishes.redirect.is_none();
@@ -291,7 +292,7 @@ impl Transaction {
         // Targets of an alias may have next hops that are not known yet.
         let has_own_hop = judged.hop.is_some()
             || judged.route.is_some()
-            || matches!(judged.verdict, Verdict::Alias(_)) && settings.rules.has_own_hops();
+            || matches!(judged.verdict, AddressClass::Alias(_)) && settings.rules.has_own_hops();
         if is_settled && let Some(reply) = self.standing_bounce_refusal(core, address, &judged.verdict, has_own_hop) {
             return Err(refused(reply));
         }
@@ -368,7 +369,7 @@ impl Transaction {
         if !std::mem::replace(&mut self.has_canonical_sender, true)
             && let ReversePath::Address(sender) = &self.mail.path
         {
-            match canonical(settings, sender, Role::Sender, self.stranger(), None).await {
+            match canonical(settings, sender, AddressRole::Sender, self.stranger(), None).await {
                 Ok(Some(canonical)) => {
                     let remark = Remark::RewrittenSender { to: canonical.clone() };
                     self.wishes.remark(remark, &RemarkRecipients::one(sender.as_str()));
@@ -383,7 +384,7 @@ impl Transaction {
                 }
             }
         }
-        match canonical(settings, &rcpt.address, Role::Recipient, self.stranger(), None).await {
+        match canonical(settings, &rcpt.address, AddressRole::Recipient, self.stranger(), None).await {
             Ok(Some(address)) => {
                 let before = rcpt.address;
                 Ok(NamedRcpt { rcpt: RcptTo { address, ..rcpt }, original: original.or(Some(before)) })
@@ -409,7 +410,7 @@ impl Transaction {
         &self,
         core: &Arc<Core>,
         address: &Address,
-        verdict: &Verdict,
+        verdict: &AddressClass,
         has_own_hop: bool,
     ) -> Option<Reply> {
         if !core.standing.load(Ordering::Relaxed) {
@@ -425,17 +426,17 @@ impl Transaction {
                 bounces.reason(sender, None, to.domain(), site, now).cloned()
             };
             match verdict {
-                Verdict::Relay => of(address),
+                AddressClass::Relay => of(address),
                 // Its copies have the list's own sender.
-                Verdict::List(list) => bounces.reason_of_list(sender, list, now).cloned(),
-                Verdict::Alias(expansion) if expansion.lists.is_empty() => {
+                AddressClass::List(list) => bounces.reason_of_list(sender, list, now).cloned(),
+                AddressClass::Alias(expansion) if expansion.lists.is_empty() => {
                     let first = expansion.everyone().next().and_then(of);
                     first.filter(|_| {
                         expansion.everyone().nth(ALIAS_TARGETS_SEEN).is_none()
                             && expansion.everyone().all(|to| of(to).is_some())
                     })
                 }
-                Verdict::Alias(_) | Verdict::Bounces(_) | Verdict::Refuse(_) => None,
+                AddressClass::Alias(_) | AddressClass::Bounces(_) | AddressClass::Refuse(_) => None,
             }
         })?;
         Some(Reply::new(550, Enhanced::new(5, 7, 1), reason.to_string()))

@@ -32,7 +32,7 @@ use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_policy::{NAMED_MAX, Verdict};
+use stentor_policy::{AddressClass, NAMED_MAX};
 use stentor_queue::book::AddressBook;
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
@@ -340,7 +340,7 @@ impl Transaction {
     ) -> Result<Entry, Reply> {
         let address = address_of(settings, list);
         if let Some(address) = &address
-            && let Some(reply) = self.standing_bounce_refusal(core, address, &Verdict::List(list.clone()), false)
+            && let Some(reply) = self.standing_bounce_refusal(core, address, &AddressClass::List(list.clone()), false)
         {
             return Ok(Entry::Refused(reply));
         }

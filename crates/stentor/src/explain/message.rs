@@ -16,7 +16,7 @@ use stentor_lists::subscribers::{Occurrence, read};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::stored_form::StoredForm;
-use stentor_policy::Verdict;
+use stentor_policy::AddressClass;
 use stentor_rules::{MessageFacts, Outcome, Scan, ServiceAnswers, Step};
 use stentor_sessions::{ContentEnvelope, Members, check_content, check_post, class, header, redirected};
 use stentor_smtp::server::{EndOfData, TextBody};
@@ -196,8 +196,8 @@ impl Header {
 /// The aliases and lists of the decision's recipient.
 fn named(explanation: &Explanation) -> (Vec<&Address>, Vec<Arc<str>>) {
     match &explanation.decision.outcome {
-        Outcome::Local(Verdict::List(name)) => (Vec::new(), vec![name.clone()]),
-        Outcome::Local(Verdict::Alias(expansion)) => (vec![&explanation.to], expansion.lists.clone()),
+        Outcome::Local(AddressClass::List(name)) => (Vec::new(), vec![name.clone()]),
+        Outcome::Local(AddressClass::Alias(expansion)) => (vec![&explanation.to], expansion.lists.clone()),
         _ => (Vec::new(), Vec::new()),
     }
 }

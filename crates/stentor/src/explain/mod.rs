@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use stentor_addresses::Role;
+use stentor_addresses::AddressRole;
 use stentor_config::Config;
 use stentor_control::format::line;
 use stentor_core::Settings;
@@ -28,14 +28,14 @@ use stentor_core::clock::Clock;
 use stentor_core::next_hops::own_hop;
 use stentor_core::route::Route;
 use stentor_delivery::call_ahead::{self, Recipient};
-use stentor_lists::Post;
+use stentor_lists::PostingPolicy;
 use stentor_mail::address::{Address, AddressError};
 use stentor_mail::reply::Reply;
-use stentor_policy::Verdict;
+use stentor_policy::AddressClass;
 use stentor_reputation::{ClientBehaviour, RateOver};
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, DecisionReason, Marks, NextHop, Outcome, Rulebook, Step};
-use stentor_sessions::{ClientName, Decider, Proof, Speaker, Stranger, calls_ahead, canonical};
+use stentor_sessions::{ClientName, ClientProof, Decider, Speaker, Stranger, calls_ahead, canonical};
 
 use self::forwards::Forward;
 use self::targets::{Target, Targets, targets};
@@ -209,7 +209,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         name,
         helo: &helo,
         may_relay: options.login,
-        proof: Proof::None,
+        proof: ClientProof::None,
         session: None,
         stranger,
     };
@@ -260,9 +260,9 @@ fn lists(decision: &Decision) -> &[Arc<str>] {
     let Outcome::Local(verdict) = &decision.outcome else { return &[] };
     match verdict {
         _ if decision.marks.redirect.is_some() => &[],
-        Verdict::List(list) => std::slice::from_ref(list),
-        Verdict::Alias(expansion) => &expansion.lists[..],
-        Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => &[],
+        AddressClass::List(list) => std::slice::from_ref(list),
+        AddressClass::Alias(expansion) => &expansion.lists[..],
+        AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => &[],
     }
 }
 
@@ -286,7 +286,8 @@ fn subscriber_files<'a>(
 /// Applies what the content decides about posts.
 fn posts(settings: &Settings, explanation: &mut Explanation) {
     let lists = lists(&explanation.decision);
-    let demands = |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != Post::Anyone);
+    let demands =
+        |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != PostingPolicy::Anyone);
     let words = lists.iter().filter(demands).map(|name| {
         format!("if the sender or author may post to list {name}; this depends on the content, see --message")
     });
@@ -476,7 +477,9 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Addr
 
 /// The decision, which is a refusal if all that an alias stands for is refused.
 async fn with_targets(decider: Decider<'_>, decision: Decision) -> Decision {
-    let Decision { outcome: Outcome::Local(Verdict::Alias(expansion)), marks, .. } = &decision else { return decision };
+    let Decision { outcome: Outcome::Local(AddressClass::Alias(expansion)), marks, .. } = &decision else {
+        return decision;
+    };
     if !marks.open.is_empty() || marks.quarantine.is_some() || marks.redirect.is_some() {
         return decision;
     }
@@ -499,10 +502,10 @@ async fn canonical_pair(
         return Ok((from.to_owned(), to.clone()));
     }
     let sender = match from.parse::<Address>() {
-        Ok(sender) => canonical(settings, &sender, Role::Sender, None, Some(steps)).await?,
+        Ok(sender) => canonical(settings, &sender, AddressRole::Sender, None, Some(steps)).await?,
         Err(_) => None,
     };
-    let recipient = canonical(settings, to, Role::Recipient, None, Some(steps)).await?;
+    let recipient = canonical(settings, to, AddressRole::Recipient, None, Some(steps)).await?;
     let from = sender.map_or_else(|| from.to_owned(), |sender| sender.as_str().to_owned());
     Ok((from, recipient.unwrap_or_else(|| to.clone())))
 }

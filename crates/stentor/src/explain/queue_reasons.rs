@@ -5,7 +5,7 @@ use stentor_config::{InForce, QueueOnlyConfig};
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_mail::Class;
-use stentor_policy::Verdict;
+use stentor_policy::AddressClass;
 use stentor_queue::event::Envelope;
 use stentor_queue::queue_only::Scope;
 use stentor_rules::Outcome;
@@ -38,7 +38,7 @@ pub(super) fn lines(
 
 fn is_of(section: &QueueOnlyConfig, options: &Options, explanation: &Explanation, targets: &Targets) -> bool {
     let list = match &explanation.decision.outcome {
-        Outcome::Local(Verdict::List(name)) => Some(&**name),
+        Outcome::Local(AddressClass::List(name)) => Some(&**name),
         _ => None,
     };
     match &section.scope {

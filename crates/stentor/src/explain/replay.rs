@@ -18,7 +18,7 @@ use stentor_control::format::{line, plural};
 use stentor_core::Settings;
 use stentor_mail::address::Address;
 use stentor_rules::{Rule, RuleId};
-use stentor_sessions::{ClientName, Proof, Speaker, Stranger};
+use stentor_sessions::{ClientName, ClientProof, Speaker, Stranger};
 
 use super::forwards;
 use super::targets::{Target, targets};
@@ -174,7 +174,7 @@ async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> De
         name: ClientName::Unknown,
         helo: "",
         may_relay: asked.may_relay,
-        proof: Proof::None,
+        proof: ClientProof::None,
         session: None,
         stranger: Stranger::UNKNOWN,
     };

@@ -4,14 +4,14 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use stentor_addresses::Role;
+use stentor_addresses::AddressRole;
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_core::people::{Reader, today};
 use stentor_delivery::generic_address;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_policy::{Expansion, Verdict};
+use stentor_policy::{AddressClass, Expansion};
 use stentor_queue::ids::Ms;
 use stentor_rules::{DecisionReason, NextHop, Outcome, Step};
 use stentor_sessions::{Decider, Speaker, senders};
@@ -121,7 +121,7 @@ fn leads(settings: &Settings, explanation: &Explanation, now: Ms) -> Vec<Lead> {
             let by = decision.route.as_ref().unwrap_or(&DecisionReason::Mx).clone();
             vec![Lead { kind: Kind::Named, from: from.clone(), to: to.clone(), known: Some((hop.clone(), by)) }]
         }
-        Outcome::Local(Verdict::Alias(expansion)) => expanded(settings, from, expansion, by_content.as_ref(), now),
+        Outcome::Local(AddressClass::Alias(expansion)) => expanded(settings, from, expansion, by_content.as_ref(), now),
         _ => Vec::new(),
     };
     if decision.refusal().is_some() {
@@ -173,8 +173,8 @@ fn is_lmtp(settings: &Settings, hop: &NextHop) -> bool {
 
 async fn seen(settings: &Settings, from: &str, to: &str, steps: &mut Vec<Step>) -> Result<(String, String), Reply> {
     let sender =
-        if from.is_empty() { None } else { generic_address(settings, from, Role::Sender, Some(steps)).await? };
-    let recipient = generic_address(settings, to, Role::Recipient, Some(steps)).await?;
+        if from.is_empty() { None } else { generic_address(settings, from, AddressRole::Sender, Some(steps)).await? };
+    let recipient = generic_address(settings, to, AddressRole::Recipient, Some(steps)).await?;
     let text = |new: Option<Address>, old: &str| new.map_or_else(|| old.to_owned(), |new| new.as_str().to_owned());
     Ok((text(sender, from), text(recipient, to)))
 }

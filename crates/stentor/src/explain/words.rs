@@ -5,20 +5,20 @@ use std::collections::HashSet;
 use stentor_control::format::plural;
 use stentor_core::people::Readers;
 use stentor_mail::reply::Reply;
-use stentor_policy::{Program, Verdict};
+use stentor_policy::{AddressClass, LocalTarget};
 use stentor_rules::{Decision, DecisionReason, Facts, NextHop, Outcome, Rulebook, UnknownFact};
 
 /// The recipient's outcome, without places, so that two configurations can be compared.
 pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
     match &decision.outcome {
-        Outcome::Local(Verdict::List(name)) => format!("a post to list {name}"),
-        Outcome::Local(Verdict::Bounces(name)) => format!("a report about posts of list {name}"),
-        Outcome::Local(Verdict::Alias(to)) => {
+        Outcome::Local(AddressClass::List(name)) => format!("a post to list {name}"),
+        Outcome::Local(AddressClass::Bounces(name)) => format!("a report about posts of list {name}"),
+        Outcome::Local(AddressClass::Alias(to)) => {
             let mut all: Vec<String> = to.addresses.iter().map(ToString::to_string).collect();
             let owned =
                 to.owned.iter().flat_map(|(owner, all)| all.iter().map(move |to| format!("{to} (from {owner})")));
             all.extend(owned);
-            let program = |to: &Program| match &to.owner {
+            let program = |to: &LocalTarget| match &to.owner {
                 Some(owner) => format!("{} as {} (from {owner})", to.text, to.address),
                 None => format!("{} as {}", to.text, to.address),
             };
@@ -27,8 +27,8 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
             all.extend(to.lists.iter().map(|name| format!("list {name}")));
             format!("alias: {}", all.join(", "))
         }
-        Outcome::Local(Verdict::Relay) => "relayed".to_owned(),
-        Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => refused(reply),
+        Outcome::Local(AddressClass::Relay) => "relayed".to_owned(),
+        Outcome::Local(AddressClass::Refuse(reply)) | Outcome::Refuse(reply) => refused(reply),
         Outcome::Discard(text) if text.is_empty() => "accepted and discarded".to_owned(),
         Outcome::Discard(text) => format!("accepted and discarded: {text}"),
         Outcome::Relay(hop) => relayed(rules, hop),
@@ -152,7 +152,7 @@ pub(super) fn logged(rules: &Rulebook, decision: &Decision) -> Vec<String> {
 /// The sender shown to an alias's targets.
 pub(super) fn by_srs(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Option<String> {
     match &decision.outcome {
-        Outcome::Local(Verdict::Alias(to)) if !facts.sender.is_null() && decision.marks.redirect.is_none() => {
+        Outcome::Local(AddressClass::Alias(to)) if !facts.sender.is_null() && decision.marks.redirect.is_none() => {
             let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
             forwarder.map(|sender| format!("from {sender}, by SRS"))
         }

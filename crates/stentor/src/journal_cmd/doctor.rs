@@ -17,7 +17,7 @@ use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::foreign::{marked, restored};
 use stentor_control::format::{plural, span};
 use stentor_control::{Client, Reply, Request};
-use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
+use stentor_journal::{Disk, Irregularity, RealDisk, SegmentState};
 
 use stentor_records::escape::printable;
 
@@ -415,7 +415,7 @@ fn submitted(config: &Config, notes: &mut Vec<Note>) {
     }
 }
 
-fn damage(findings: &[Finding], unreadable: &[String], dir: &Path, notes: &mut Vec<Note>) {
+fn damage(findings: &[Irregularity], unreadable: &[String], dir: &Path, notes: &mut Vec<Note>) {
     let next = format!(
         "copy the directory first; put missing files back, or else run `stentor journal salvage {} --to NEWDIR`, see \
          docs/operate/salvage.md",

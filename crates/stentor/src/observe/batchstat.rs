@@ -271,9 +271,9 @@ fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) ->
         return print(&format!("{text}\n"));
     }
     let machine = match options.machine {
-        MachineArg::Overlay => chart::Machine::Overlay,
-        MachineArg::Strip => chart::Machine::Strip,
-        MachineArg::Off => chart::Machine::Off,
+        MachineArg::Overlay => chart::MachineChart::Overlay,
+        MachineArg::Strip => chart::MachineChart::Strip,
+        MachineArg::Off => chart::MachineChart::Off,
     };
     let drawing = chart::Options {
         columns: if count > 1 { count } else { options.columns },

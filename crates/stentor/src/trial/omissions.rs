@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use stentor_config::Config;
 use stentor_config::settings::Settings;
-use stentor_policy::{Host, RouteHost};
-use stentor_rules::{Action, Key, NextHop, RuleEffect, RuleId};
+use stentor_policy::{HostSpec, RouteHost};
+use stentor_rules::{Key, NextHop, RuleAction, RuleEffect, RuleId};
 
 /// Last labels of names that no other host can resolve (RFC 6761, RFC 6762, RFC 8375, and common router defaults).
 const PRIVATE_LABELS: [&str; 9] =
@@ -149,7 +149,7 @@ fn own_listeners(config: &Config, found: &mut Vec<Omission>) {
     for (at, rule) in rules.rules.iter().enumerate() {
         let RuleEffect::Actions(actions) = &rule.does else { continue };
         for action in actions {
-            let Action::Route(hop) = action else { continue };
+            let RuleAction::Route(hop) = action else { continue };
             if let Some(own) = ours(hop) {
                 let what = format!("{}: {}", rules.rule_name(RuleId::new(at)), what(own));
                 let place = Some(rule.place.to_string());
@@ -162,10 +162,10 @@ fn own_listeners(config: &Config, found: &mut Vec<Omission>) {
 /// The host as written in the configuration.
 fn shown(host: &RouteHost) -> String {
     match &host.host {
-        Host::Addr(address) => SocketAddr::new(*address, host.port).to_string(),
-        Host::Name(name) => format!("{name}:{}", host.port),
-        Host::Mx(domain) => format!("mx:{domain}"),
-        Host::Unix(path) => format!("unix:{path}"),
+        HostSpec::Addr(address) => SocketAddr::new(*address, host.port).to_string(),
+        HostSpec::Name(name) => format!("{name}:{}", host.port),
+        HostSpec::Mx(domain) => format!("mx:{domain}"),
+        HostSpec::Unix(path) => format!("unix:{path}"),
     }
 }
 
@@ -177,12 +177,12 @@ fn listener_of(config: &Config, own: &[SocketAddr], host: &RouteHost) -> Option<
     };
     let mut there = own.iter().filter(|listener| listener.port() == host.port && host.port > 0);
     match &host.host {
-        Host::Addr(address) => there.find(|listener| is_reached(listener, *address)).copied(),
-        Host::Name(name) if name.eq_ignore_ascii_case(&config.hostname) => there.next().copied(),
-        Host::Name(name) if name.eq_ignore_ascii_case("localhost") => {
+        HostSpec::Addr(address) => there.find(|listener| is_reached(listener, *address)).copied(),
+        HostSpec::Name(name) if name.eq_ignore_ascii_case(&config.hostname) => there.next().copied(),
+        HostSpec::Name(name) if name.eq_ignore_ascii_case("localhost") => {
             there.find(|listener| listener.ip().is_loopback() || listener.ip().is_unspecified()).copied()
         }
-        Host::Name(_) | Host::Unix(_) | Host::Mx(_) => None,
+        HostSpec::Name(_) | HostSpec::Unix(_) | HostSpec::Mx(_) => None,
     }
 }
 

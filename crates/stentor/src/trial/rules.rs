@@ -5,14 +5,14 @@ use stentor_config::{Config, Diagnostic, FilePosition, Severity};
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_mail::address::Address;
-use stentor_policy::Host;
-use stentor_rules::{Action, Key, NextHop, RuleEffect, RuleId};
+use stentor_policy::HostSpec;
+use stentor_rules::{Key, NextHop, RuleAction, RuleEffect, RuleId};
 
 /// Routes of relay domains to mailboxes that cannot be verified before the 250.
 pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
     let rules = &config.rules;
     let is_mailboxes = |hop: &NextHop| match hop {
-        NextHop::Hosts(hosts) => hosts.iter().all(|host| host.lmtp && matches!(host.host, Host::Unix(_))),
+        NextHop::Hosts(hosts) => hosts.iter().all(|host| host.lmtp && matches!(host.host, HostSpec::Unix(_))),
         _ => false,
     };
     let mut found = Vec::new();
@@ -47,8 +47,8 @@ pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
         let RuleEffect::Actions(actions) = &rule.does else { continue };
         for action in actions {
             let (to, what) = match action {
-                Action::Redirect(to) => (to, "its mail is deferred with 451 4.3.5"),
-                Action::Bcc(to) => (to, "no copy is made"),
+                RuleAction::Redirect(to) => (to, "its mail is deferred with 451 4.3.5"),
+                RuleAction::Bcc(to) => (to, "no copy is made"),
                 _ => continue,
             };
             if settings.readers_of(to, now).await.is_ok_and(|readers| readers.is_nobody()) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use stentor_config::{ConfigKey, PolicyService};
 use stentor_milter::Milter;
 use stentor_milter::protocol::{MilterSettings, OnFailure, Place};
-use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
+use stentor_policy::{DELIVER_SOCKETS, HostSpec, RouteHost};
 use stentor_rules::{NextHop, Routes};
 
 use super::{Trial, name_server};
@@ -32,7 +32,7 @@ impl Trial<'_> {
     /// Checks the Unix sockets among hosts: each gets a connection, and no command.
     pub(super) fn sockets(&mut self, key: ConfigKey<'_>, hosts: &[RouteHost]) {
         for host in hosts {
-            let Host::Unix(path) = &host.host else { continue };
+            let HostSpec::Unix(path) = &host.host else { continue };
             if let Err(error) = UnixStream::connect(&**path) {
                 let whose =
                     if path.starts_with(DELIVER_SOCKETS) { "is stentor-deliver running?" } else { "mail for it waits" };

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use stentor_tables::{Answer, Content, FileRequest, LoadedTable, ReadError, Reference, Scratch, Slot, Table, load};
+use stentor_tables::{
+    FileContent, FileRequest, LoadedTable, ReadError, Reference, Scratch, Slot, Table, TableResult, load,
+};
 
 /// Threads that look up keys while the table is being replaced.
 const READERS: usize = 2;
@@ -65,7 +67,7 @@ fn measure(table: &str, keys: &str, seconds: &str) -> Result<String, String> {
 
 fn open(reference: &Reference) -> Result<Table, String> {
     let read = &mut |request: FileRequest<'_>| match std::fs::read(request.path) {
-        Ok(bytes) => Ok(Content { bytes, owner: 0 }),
+        Ok(bytes) => Ok(FileContent { bytes, owner: 0 }),
         Err(error) => Err(ReadError::Failed(error.to_string())),
     };
     match load(reference, read) {
@@ -90,9 +92,9 @@ fn shuffled(keys: &[Key], first: usize) -> impl Iterator<Item = &Key> {
 fn is_right(table: &Table, entry: &Key, scratch: &mut Scratch) -> bool {
     let (key, value) = entry;
     match table.get(key, scratch) {
-        Answer::Found { value: found, .. } => value.as_deref() == Some(found),
-        Answer::NotFound => value.is_none(),
-        Answer::Tempfail(_) => false,
+        TableResult::Found { value: found, .. } => value.as_deref() == Some(found),
+        TableResult::NotFound => value.is_none(),
+        TableResult::Tempfail(_) => false,
     }
 }
 

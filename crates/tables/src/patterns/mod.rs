@@ -16,7 +16,7 @@ use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder, SetMatches};
 
 use self::replacement::Replacement;
 use self::rule::{Pattern, Rule};
-use crate::diagnostic::{FileReport, Problem};
+use crate::diagnostic::{FileReport, TableProblem};
 use crate::rule_lines::{Blocks, Statement};
 use crate::text::lines::{Lines, trim_end};
 
@@ -84,12 +84,12 @@ impl Patterns {
         while let Some((number, line)) = lines.next(report) {
             reader.line(number, trim_end(line), &mut blocks, report);
             if reader.patterns.len() > crate::PATTERNS_MAX {
-                report.add(number, Problem::TooManyPatterns { max: crate::PATTERNS_MAX });
+                report.add(number, TableProblem::TooManyPatterns { max: crate::PATTERNS_MAX });
                 break;
             }
         }
         for line in blocks.left_open() {
-            report.add(line, Problem::Untidy("if without endif extends to the end of the file"));
+            report.add(line, TableProblem::Untidy("if without endif extends to the end of the file"));
         }
         reader.finish(report)
     }
@@ -155,7 +155,7 @@ impl Reader {
                 Ok((pattern, behind)) => {
                     if !behind.is_empty() {
                         const TEXT: &str = "unexpected text after if, ignored; do not indent the lines of a block";
-                        report.add(number, Problem::Untidy(TEXT));
+                        report.add(number, TableProblem::Untidy(TEXT));
                     }
                     let test = self.test(pattern);
                     blocks.begin(self.steps.len(), number);
@@ -165,12 +165,12 @@ impl Reader {
             },
             Statement::EndIf(rest) => {
                 if !rest.is_empty() {
-                    report.add(number, Problem::Untidy("unexpected text after endif, ignored"));
+                    report.add(number, TableProblem::Untidy("unexpected text after endif, ignored"));
                 }
                 let behind = self.steps.len();
                 match blocks.end().and_then(|step| self.steps.get_mut(step)) {
                     Some(Step::If { end, .. }) => *end = behind,
-                    _ => report.add(number, Problem::BadRule("endif without if".into())),
+                    _ => report.add(number, TableProblem::BadRule("endif without if".into())),
                 }
             }
             Statement::Other(_) => match rule::rule(line, self.dialect) {
@@ -182,7 +182,7 @@ impl Reader {
 
     fn add(&mut self, line: u32, rule: Rule, report: &mut FileReport<'_>) {
         if rule.is_empty {
-            report.add(line, Problem::Untidy("no value: the result is empty"));
+            report.add(line, TableProblem::Untidy("no value: the result is empty"));
         }
         let value = match rule.replacement.literal() {
             Some(value) => Value::Literal(value.into()),
@@ -212,19 +212,19 @@ impl Reader {
         };
         // All were parsed before, so one of them, or several together, are too large when compiled.
         let sets = self.patterns.chunks(SET_PATTERNS).map(set).collect::<Result<_, _>>().unwrap_or_else(|_| {
-            report.add(0, Problem::PatternsTooLarge);
+            report.add(0, TableProblem::PatternsTooLarge);
             Vec::new()
         });
         Patterns { sets, steps: self.steps, rules: self.rules }
     }
 }
 
-fn compile(pattern: &str) -> Result<Regex, Problem> {
+fn compile(pattern: &str) -> Result<Regex, TableProblem> {
     RegexBuilder::new(pattern)
         .unicode(false)
         .size_limit(PATTERN_BYTES_MAX)
         .build()
-        .map_err(|_| Problem::PatternTooLarge)
+        .map_err(|_| TableProblem::PatternTooLarge)
 }
 
 #[cfg(test)]

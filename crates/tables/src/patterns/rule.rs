@@ -3,7 +3,7 @@
 
 use super::replacement::Replacement;
 use super::{Dialect, pcre, posix};
-use crate::diagnostic::Problem;
+use crate::diagnostic::TableProblem;
 use crate::text::lines::{is_space, trim_start};
 
 /// A pattern in the engine's dialect.
@@ -22,10 +22,10 @@ pub(super) struct Rule {
 }
 
 /// Column, from 1, and problem.
-type Fault = (u32, Problem);
+type Fault = (u32, TableProblem);
 
 fn bad(column: u32, why: impl Into<String>) -> Fault {
-    (column + 1, Problem::BadRule(why.into()))
+    (column + 1, TableProblem::BadRule(why.into()))
 }
 
 pub(super) fn rule(line: &[u8], dialect: Dialect) -> Result<Rule, Fault> {

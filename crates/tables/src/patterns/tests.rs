@@ -3,10 +3,10 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::{Dialect, Match, Patterns};
-use crate::diagnostic::{FileReport, Problem, Report, Severity};
+use crate::diagnostic::{FileReport, LoadReport, Severity, TableProblem};
 
-fn read(dialect: Dialect, text: &str) -> (Patterns, Report) {
-    let mut report = Report::default();
+fn read(dialect: Dialect, text: &str) -> (Patterns, LoadReport) {
+    let mut report = LoadReport::default();
     let patterns = Patterns::read(text.as_bytes(), dialect, &mut FileReport { file: "t", report: &mut report });
     (patterns, report)
 }
@@ -21,7 +21,7 @@ fn value(patterns: &Patterns, key: &str) -> Option<(String, u32)> {
     Some((String::from_utf8(value).unwrap(), line))
 }
 
-fn answers(dialect: Dialect, text: &str, expected: &[(&str, Option<(&str, u32)>)]) -> Report {
+fn answers(dialect: Dialect, text: &str, expected: &[(&str, Option<(&str, u32)>)]) -> LoadReport {
     let (patterns, report) = read(dialect, text);
     for (key, expected) in expected {
         assert_eq!(value(&patterns, key), expected.map(|(value, line)| (value.to_owned(), line)), "{key}");
@@ -29,7 +29,7 @@ fn answers(dialect: Dialect, text: &str, expected: &[(&str, Option<(&str, u32)>)
     report
 }
 
-fn places(report: &Report) -> Vec<(u32, u32)> {
+fn places(report: &LoadReport) -> Vec<(u32, u32)> {
     report.diagnostics.iter().map(|found| (found.line, found.column)).collect()
 }
 
@@ -148,7 +148,7 @@ fn what_is_not_linear_is_an_error_with_its_column() {
         let (_, report) = read(Dialect::Pcre, &format!("/{pattern}/ x\n"));
         let found = &report.diagnostics[0];
         assert_eq!((found.line, found.column, found.severity()), (1, column, Severity::Error), "{pattern}");
-        assert!(matches!(found.problem, Problem::UnsupportedPattern(_)), "{found}");
+        assert!(matches!(found.problem, TableProblem::UnsupportedPattern(_)), "{found}");
     }
     let (_, report) = read(Dialect::Posix, "/x/ y\n/(a)b\\1/ x\n");
     assert_eq!(

@@ -3,17 +3,17 @@
 //! Literal octets are written as letters, digits or `\xHH`, so that no pattern can produce the engine's own syntax by
 //! accident.
 
-use crate::diagnostic::Problem;
+use crate::diagnostic::TableProblem;
 
 /// Octet of the pattern, and problem.
-pub(super) type Fault = (usize, Problem);
+pub(super) type Fault = (usize, TableProblem);
 
 pub(super) fn unsupported(at: usize, what: &'static str) -> Fault {
-    (at, Problem::UnsupportedPattern(what))
+    (at, TableProblem::UnsupportedPattern(what))
 }
 
 pub(super) fn bad(at: usize, what: &str) -> Fault {
-    (at, Problem::BadPattern(what.to_owned()))
+    (at, TableProblem::BadPattern(what.to_owned()))
 }
 
 #[derive(Debug, Default)]
@@ -132,7 +132,7 @@ impl Translation {
             Err(regex_syntax::Error::Translate(error)) => (error.span().start.offset, error.kind().to_string()),
             Err(error) => (0, error.to_string()),
         };
-        Err((self.from.get(offset).map_or(end, |&at| at as usize), Problem::BadPattern(why)))
+        Err((self.from.get(offset).map_or(end, |&at| at as usize), TableProblem::BadPattern(why)))
     }
 }
 

@@ -10,9 +10,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use stentor_addresses::{FOLLOWED_MAX, Target, parse, parse_include};
+use stentor_addresses::{ExpansionTarget, FOLLOWED_MAX, parse, parse_include};
 
-use crate::diagnostic::{FileReport, Problem};
+use crate::diagnostic::{FileReport, TableProblem};
 use crate::keyed::Keyed;
 use crate::read::{FileReader, FileRequest, ReadError};
 use crate::{INCLUDE_BYTES_MAX, INCLUDED_TARGETS_MAX, INCLUDES_BYTES_MAX};
@@ -20,7 +20,7 @@ use crate::{INCLUDE_BYTES_MAX, INCLUDED_TARGETS_MAX, INCLUDES_BYTES_MAX};
 /// A file included by an alias file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Included {
-    pub targets: Vec<Target>,
+    pub targets: Vec<ExpansionTarget>,
     /// The user on whose behalf further files are included: the file's owner, or for a file of root the user who
     /// named it. `None`: the alias file.
     pub user: Option<u32>,
@@ -80,7 +80,7 @@ pub(crate) fn check(keyed: &Keyed, owner: u32, read: FileReader<'_>, report: &mu
         let targets = match parse(&String::from_utf8_lossy(entry.value)) {
             Ok(targets) => targets,
             Err(error) => {
-                report.add(entry.line, Problem::BadAlias(error.to_string()));
+                report.add(entry.line, TableProblem::BadAlias(error.to_string()));
                 continue;
             }
         };
@@ -107,9 +107,9 @@ pub(crate) fn check(keyed: &Keyed, owner: u32, read: FileReader<'_>, report: &mu
 
 /// Whether an alias or an included file has a program as a target, or a file other than `/dev/null`.
 pub(crate) fn has_programs(keyed: &Keyed, includes: &Includes) -> bool {
-    let is_program = |target: &Target| match target {
-        Target::Program(_) => true,
-        Target::File(path) => path != "/dev/null",
+    let is_program = |target: &ExpansionTarget| match target {
+        ExpansionTarget::Program(_) => true,
+        ExpansionTarget::File(path) => path != "/dev/null",
         _ => false,
     };
     let mut values = keyed.entries().map(|entry| parse(&String::from_utf8_lossy(entry.value)));
@@ -119,15 +119,15 @@ pub(crate) fn has_programs(keyed: &Keyed, includes: &Includes) -> bool {
 }
 
 /// The name of a target that is looked up among the aliases.
-fn name(target: &Target) -> Option<String> {
+fn name(target: &ExpansionTarget) -> Option<String> {
     match target {
-        Target::Address(name) if !name.contains('@') => Some(name.to_lowercase()),
+        ExpansionTarget::Address(name) if !name.contains('@') => Some(name.to_lowercase()),
         _ => None,
     }
 }
 
-fn included(target: &Target) -> Option<&str> {
-    if let Target::Include(path) = target { Some(path) } else { None }
+fn included(target: &ExpansionTarget) -> Option<&str> {
+    if let ExpansionTarget::Include(path) = target { Some(path) } else { None }
 }
 
 /// An included file that is to be read.
@@ -147,7 +147,7 @@ struct Reading<'r> {
     count: usize,
     bytes: usize,
     targets: usize,
-    wrong: Vec<(u32, Problem)>,
+    wrong: Vec<(u32, TableProblem)>,
 }
 
 impl Reading<'_> {
@@ -166,7 +166,7 @@ impl Reading<'_> {
             }
             if self.count == INCLUDES_MAX {
                 let why = format!("more than {INCLUDES_MAX} included files");
-                self.wrong.push((next.line, Problem::Include { path: next.path, why }));
+                self.wrong.push((next.line, TableProblem::Include { path: next.path, why }));
                 return;
             }
             self.count += 1;
@@ -179,9 +179,9 @@ impl Reading<'_> {
                     line: next.line,
                 })),
                 Err(NotIncluded::Unreadable { path, why }) => {
-                    self.wrong.push((next.line, Problem::Include { path: path.clone(), why: why.clone() }));
+                    self.wrong.push((next.line, TableProblem::Include { path: path.clone(), why: why.clone() }));
                 }
-                Err(NotIncluded::Malformed(why)) => self.wrong.push((next.line, Problem::BadAlias(why.clone()))),
+                Err(NotIncluded::Malformed(why)) => self.wrong.push((next.line, TableProblem::BadAlias(why.clone()))),
             }
             self.all.entry(next.user).or_default().insert(next.path, file.map(Arc::new));
         }
@@ -219,13 +219,13 @@ impl Reading<'_> {
 }
 
 /// Reports aliases whose included files have too many targets.
-fn too_many(aliases: &[Alias], files: &Includes, wrong: &mut Vec<(u32, Problem)>) {
+fn too_many(aliases: &[Alias], files: &Includes, wrong: &mut Vec<(u32, TableProblem)>) {
     let mut known: HashMap<&[String], usize> = HashMap::new();
     for alias in aliases {
         let count = *known.entry(&alias.includes).or_insert_with(|| targets_of(&alias.includes, files));
         if alias.targets + count > FOLLOWED_MAX {
             let why = format!("more than {FOLLOWED_MAX} targets, including those of included files");
-            wrong.push((alias.line, Problem::BadAlias(why)));
+            wrong.push((alias.line, TableProblem::BadAlias(why)));
         }
     }
 }
@@ -254,7 +254,7 @@ fn loops(names: &Names, report: &mut FileReport<'_>) {
         walk.follow(name);
     }
     for (line, text) in walk.found {
-        report.add(line, Problem::BadAlias(text));
+        report.add(line, TableProblem::BadAlias(text));
     }
 }
 
@@ -294,10 +294,10 @@ impl<'n> Loops<'n> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Content, Format, LoadedTable, Reference, load};
+    use crate::{FileContent, Format, LoadedTable, Reference, load};
 
-    fn roots(text: &str) -> Content {
-        Content { bytes: text.as_bytes().to_vec(), owner: 0 }
+    fn roots(text: &str) -> FileContent {
+        FileContent { bytes: text.as_bytes().to_vec(), owner: 0 }
     }
 
     fn aliases() -> Reference {
@@ -392,7 +392,7 @@ mod tests {
                 "/roots" => (":include:/anns\n", 0),
                 _ => ("x@a.test\n", 8),
             };
-            Ok(Content { bytes: text.as_bytes().to_vec(), owner })
+            Ok(FileContent { bytes: text.as_bytes().to_vec(), owner })
         };
         let loaded = load(&aliases(), &mut read).unwrap();
         let user = |path, user| loaded.table.included(path, user).map(|file| file.unwrap().user);

@@ -2,7 +2,7 @@
 //! stored without quotes; values are stored as written, including `:include:` and `|program`.
 
 use super::lines::{Lines, trim_end, trim_start};
-use crate::diagnostic::{FileReport, Problem, Report};
+use crate::diagnostic::{FileReport, LoadReport, TableProblem};
 use crate::fold::Fold;
 use crate::keyed::Keyed;
 
@@ -24,7 +24,7 @@ pub fn find(text: &[u8], names: &[&[u8]]) -> Option<(usize, Vec<u8>)> {
     };
     let wanted: Vec<Option<Vec<u8>>> = names.iter().map(|name| fold(name)).collect();
     let (mut found, mut folded) = (None, Vec::new());
-    let mut skipped = Report::default();
+    let mut skipped = LoadReport::default();
     each(text, &mut FileReport { file: "", report: &mut skipped }, |name, value, _, _| {
         if Fold::Unicode.fold(name, &mut folded).is_err() {
             return true;
@@ -41,7 +41,7 @@ pub fn find(text: &[u8], names: &[&[u8]]) -> Option<(usize, Vec<u8>)> {
 
 /// Calls `take` with each alias: name, value and line number.
 pub fn all(text: &[u8], mut take: impl FnMut(&[u8], &[u8], u32)) {
-    let mut skipped = Report::default();
+    let mut skipped = LoadReport::default();
     each(text, &mut FileReport { file: "", report: &mut skipped }, |name, value, number, _| {
         take(name, value, number);
         true
@@ -64,12 +64,12 @@ fn each(
             }
         };
         let Some(value) = rest.strip_prefix(b":") else {
-            report.add(number, Problem::NoColon);
+            report.add(number, TableProblem::NoColon);
             continue;
         };
         let value = trim_end(trim_start(value));
         if name.is_empty() || value.is_empty() {
-            report.add(number, Problem::NoValue);
+            report.add(number, TableProblem::NoValue);
             continue;
         }
         if !take(&name, value, number, report) {
@@ -79,7 +79,7 @@ fn each(
 }
 
 /// Stores the name at the start of the line in `name`, without quotes; returns the rest.
-fn unquoted<'a>(line: &'a [u8], name: &mut Vec<u8>) -> Result<&'a [u8], Problem> {
+fn unquoted<'a>(line: &'a [u8], name: &mut Vec<u8>) -> Result<&'a [u8], TableProblem> {
     name.clear();
     let mut is_quoted = false;
     let mut at = 0;
@@ -96,7 +96,7 @@ fn unquoted<'a>(line: &'a [u8], name: &mut Vec<u8>) -> Result<&'a [u8], Problem>
         at += 1;
     }
     if is_quoted {
-        return Err(Problem::UnbalancedQuote);
+        return Err(TableProblem::UnbalancedQuote);
     }
     name.truncate(trim_end(name).len());
     Ok(&line[at..])

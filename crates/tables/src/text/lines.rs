@@ -1,7 +1,7 @@
 //! Logical lines as Postfix reads them: a line that begins with whitespace continues the previous one; empty lines
 //! and comments are ignored anywhere.
 
-use crate::diagnostic::{FileReport, Problem};
+use crate::diagnostic::{FileReport, TableProblem};
 
 /// The characters of C's isspace in the C locale.
 pub(crate) fn is_space(byte: u8) -> bool {
@@ -90,11 +90,11 @@ impl<'a> Lines<'a> {
                 }
             }
             if first.len().max(if is_joined { self.joined.len() } else { 0 }) > crate::LINE_BYTES_MAX {
-                report.add(number, Problem::LineTooLong { max: crate::LINE_BYTES_MAX });
+                report.add(number, TableProblem::LineTooLong { max: crate::LINE_BYTES_MAX });
                 return None;
             }
             if is_space(first[0]) {
-                report.add(number, Problem::NothingToContinue);
+                report.add(number, TableProblem::NothingToContinue);
                 continue;
             }
             return Some((number, if is_joined { &self.joined } else { first }));

@@ -2,7 +2,7 @@
 //! key and remain part of it.
 
 use super::lines::{Lines, is_space, trim_end, trim_start};
-use crate::diagnostic::{FileReport, Problem};
+use crate::diagnostic::{FileReport, TableProblem};
 use crate::fold::Fold;
 use crate::keyed::Keyed;
 
@@ -11,21 +11,21 @@ pub(crate) fn read(text: &[u8], report: &mut FileReport<'_>) -> Keyed {
     let (mut lines, mut folded) = (Lines::new(text), Vec::new());
     while let Some((number, line)) = lines.next(report) {
         if std::str::from_utf8(line).is_err() {
-            report.add(number, Problem::NotUtf8);
+            report.add(number, TableProblem::NotUtf8);
             continue;
         }
         let Some(key_bytes) = key_bytes(line) else {
-            report.add(number, Problem::UnbalancedQuote);
+            report.add(number, TableProblem::UnbalancedQuote);
             continue;
         };
         let (key, value) = line.split_at(key_bytes);
         let value = trim_end(trim_start(value));
         if key.is_empty() || value.is_empty() {
-            report.add(number, Problem::NoValue);
+            report.add(number, TableProblem::NoValue);
             continue;
         }
         if key.ends_with(b":") {
-            report.add(number, Problem::LooksLikeAliases);
+            report.add(number, TableProblem::LooksLikeAliases);
         }
         if let Err(why) = keyed.add(key, value, number, &mut folded)
             && !why.report(report, number, key)

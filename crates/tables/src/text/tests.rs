@@ -3,11 +3,11 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::{aliases, makemap, postmap};
-use crate::diagnostic::{FileReport, Problem, Report};
+use crate::diagnostic::{FileReport, LoadReport, TableProblem};
 use crate::keyed::Keyed;
 
-fn read(reader: fn(&[u8], &mut FileReport<'_>) -> Keyed, text: &str) -> (Keyed, Vec<(u32, Problem)>) {
-    let mut report = Report::default();
+fn read(reader: fn(&[u8], &mut FileReport<'_>) -> Keyed, text: &str) -> (Keyed, Vec<(u32, TableProblem)>) {
+    let mut report = LoadReport::default();
     let keyed = reader(text.as_bytes(), &mut FileReport { file: "t", report: &mut report });
     (keyed, report.diagnostics.into_iter().map(|found| (found.line, found.problem)).collect())
 }
@@ -42,10 +42,10 @@ fn postfix_form_is_what_postmap_makes_of_it() {
     assert_eq!(
         found,
         [
-            (3, Problem::Duplicate { key: "key1".into(), first: 1 }),
-            (8, Problem::UnbalancedQuote),
-            (9, Problem::LooksLikeAliases),
-            (10, Problem::NoValue),
+            (3, TableProblem::Duplicate { key: "key1".into(), first: 1 }),
+            (8, TableProblem::UnbalancedQuote),
+            (9, TableProblem::LooksLikeAliases),
+            (10, TableProblem::NoValue),
         ]
     );
 }
@@ -54,13 +54,13 @@ fn postfix_form_is_what_postmap_makes_of_it() {
 fn a_continued_line_goes_on_behind_comments_and_empty_lines() {
     let (keyed, found) = read(postmap::read, "  lost\nk v\n\n# c\n  # d\n\tw\nl x\r\n");
     assert_eq!((value(&keyed, "k"), value(&keyed, "l")), (Some(("v\tw".into(), 2)), Some(("x".into(), 7))));
-    assert_eq!(found, [(1, Problem::NothingToContinue)]);
+    assert_eq!(found, [(1, TableProblem::NothingToContinue)]);
 }
 
 #[test]
 fn a_line_without_end_is_an_error() {
     let (_, found) = read(postmap::read, &"x ".repeat(crate::LINE_BYTES_MAX));
-    assert_eq!(found, [(1, Problem::LineTooLong { max: crate::LINE_BYTES_MAX })]);
+    assert_eq!(found, [(1, TableProblem::LineTooLong { max: crate::LINE_BYTES_MAX })]);
     let continued = "x v\n".to_owned() + &" 0123456789\n".repeat(crate::LINE_BYTES_MAX / 10);
     assert_eq!(read(postmap::read, &continued).1[0].0, 1);
 }
@@ -75,9 +75,9 @@ fn makemap_form() {
     assert_eq!(
         found,
         [
-            (3, Problem::NothingToContinue),
-            (5, Problem::Duplicate { key: "to:a@B".into(), first: 4 }),
-            (6, Problem::NoValue)
+            (3, TableProblem::NothingToContinue),
+            (5, TableProblem::Duplicate { key: "to:a@B".into(), first: 4 }),
+            (6, TableProblem::NoValue)
         ]
     );
 }
@@ -90,7 +90,7 @@ fn alias_form() {
     assert_eq!(value(&keyed, "a b"), Some(("x,  y".into(), 3)));
     assert_eq!(value(&keyed, "LIST"), Some(("|\"/usr/bin/prog -a: b\"".into(), 5)));
     assert_eq!(value(&keyed, "owner-l"), Some((":include:/l".into(), 6)));
-    assert_eq!(found, [(7, Problem::NoColon), (8, Problem::UnbalancedQuote), (9, Problem::NoValue)]);
+    assert_eq!(found, [(7, TableProblem::NoColon), (8, TableProblem::UnbalancedQuote), (9, TableProblem::NoValue)]);
 }
 
 proptest! {
@@ -115,7 +115,7 @@ proptest! {
     #[test]
     fn no_octets_are_too_much(text in proptest::collection::vec(any::<u8>(), 0..400)) {
         for reader in [postmap::read, makemap::read, aliases::read] {
-            let mut report = Report::default();
+            let mut report = LoadReport::default();
             reader(&text, &mut FileReport { file: "t", report: &mut report });
             for found in report.diagnostics {
                 prop_assert!(found.line as usize <= text.split(|&byte| byte == b'\n').count());

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_policy::{Policy, PolicyInput};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Answer, AuthTest, Book, ClientPattern, Conditions, Dialect, Field, HopSource,
-    Included, Matcher, NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, RuleEffect, Rulebook,
-    Subject, TableEntry, TableId, TableName, Tables, Test,
+    AddressPattern, Addresses, AuthTest, Book, ClientPattern, Conditions, Dialect, Field, HopSource, Included,
+    LookupResult, Matcher, NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, RuleAction, RuleEffect,
+    Rulebook, Subject, TableEntry, TableId, TableName, Tables, Test,
 };
 
 pub(super) const ADDRESSES: [&str; 6] =
@@ -145,16 +145,16 @@ impl Tables for Table<'_> {
         None
     }
 
-    fn ask(&self, _: TableId, _: Field, subject: Subject<'_>) -> Answer {
-        let Subject::Address(key) = subject else { return Answer::NotFound };
+    fn ask(&self, _: TableId, _: Field, subject: Subject<'_>) -> LookupResult {
+        let Subject::Address(key) = subject else { return LookupResult::NotFound };
         match self.has(key.as_str()) {
-            Ok(Some(value)) => Answer::Found(TableEntry {
+            Ok(Some(value)) => LookupResult::Found(TableEntry {
                 value: value.to_owned(),
                 key: key.as_str().to_owned(),
                 place: String::new(),
             }),
-            Ok(None) => Answer::NotFound,
-            Err(()) => Answer::Unavailable("down".to_owned()),
+            Ok(None) => LookupResult::NotFound,
+            Err(()) => LookupResult::Unavailable("down".to_owned()),
         }
     }
 }
@@ -216,7 +216,7 @@ pub(super) fn book(world: &World) -> Rulebook {
         let does = if rule.is_table() {
             RuleEffect::Table
         } else {
-            RuleEffect::Actions(rule.actions().map(|action| Action::parse(action, 25).unwrap()).collect())
+            RuleEffect::Actions(rule.actions().map(|action| RuleAction::parse(action, 25).unwrap()).collect())
         };
         Rule { name: None, place: "".into(), when, unless, does, is_warning: false }
     });
