@@ -11,8 +11,9 @@ use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
-    QueueSummary, Reply, ReportOptions, Request, RowKind, Selection, Status, StuckReport, TrafficOptions, Verb, View,
+    Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, PostReport, PostReports,
+    QueueSummary, Reply, ReportOptions, Request, Requester, RowKind, Selection, Status, StuckReport, TrafficOptions,
+    Verb, View,
 };
 use stentor_core::limits::Limit;
 use stentor_core::{Core, log};
@@ -336,12 +337,12 @@ impl Operator {
             )),
             _ => match lists::unknown(core, view.list.as_deref()).filter(|_| rows.is_empty()) {
                 Some(problem) => Err(problem),
-                None => Ok(Reply::Posts(Box::new(Posts { hostname, now, rows }))),
+                None => Ok(Reply::Posts(Box::new(PostReports { hostname, now, rows }))),
             },
         }
     }
 
-    async fn answer(&self, request: Request, peer: Peer) -> Reply {
+    async fn answer(&self, request: Request, peer: Requester) -> Reply {
         match request {
             Request::Status => Reply::Status(Box::new(self.status().await)),
             Request::Doctor => {
@@ -390,7 +391,7 @@ impl Operator {
         }
     }
 
-    fn audit(&self, verb: &str, detail: &str, peer: &Peer) {
+    fn audit(&self, verb: &str, detail: &str, peer: &Requester) {
         log::audit_note(&self.core, verb, &verbs::who(peer), detail);
     }
 
@@ -414,7 +415,7 @@ impl Operator {
 }
 
 impl Control for Operator {
-    async fn handle(&self, request: Request, peer: Peer) -> Reply {
+    async fn handle(&self, request: Request, peer: Requester) -> Reply {
         let changes = request.changes();
         // Verbs on mail log their result themselves.
         if changes != Changes::Nothing && !matches!(request, Request::Act { .. }) {
@@ -449,11 +450,11 @@ impl Control for Operator {
         verbs::export(&self.core, &selection, lines).await
     }
 
-    async fn traffic(&self, options: TrafficOptions, peer: Peer, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
+    async fn traffic(&self, options: TrafficOptions, peer: Requester, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
         traffic(&self.core, options, &verbs::who(&peer), lines).await
     }
 
-    async fn cat(&self, id: MessageId, part: Part, peer: Peer, pieces: mpsc::Sender<Vec<u8>>) -> Reply {
+    async fn cat(&self, id: MessageId, part: Part, peer: Requester, pieces: mpsc::Sender<Vec<u8>>) -> Reply {
         verbs::cat(&self.core, id, part, &peer, pieces).await
     }
 

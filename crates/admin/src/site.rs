@@ -120,7 +120,7 @@ fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteVi
 }
 
 /// The cause of waiting mail to a domain without a site, from the count, or from the state of the look-up.
-pub fn lookup(rows: &[CauseRow], waiting: u64, failure: Option<&stentor_sched::Reply>) -> String {
+pub fn lookup(rows: &[CauseRow], waiting: u64, failure: Option<&stentor_sched::HostReply>) -> String {
     match (rows, waiting, failure) {
         ([], 0, _) => String::new(),
         ([], _, failure) => failure.map_or(Cause::LookUp, |reply| reply.cause).words().to_owned(),

@@ -7,7 +7,7 @@ use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_sched::{
-    Attempt, Keeper, RecipientState as Place, Reply as LastReply, SiteProgress, WaitingPlace, block_list,
+    ConnectionAttempt, HostReply as LastReply, Keeper, RecipientPlace as Place, SiteProgress, WaitingPlace, block_list,
 };
 
 /// The name of a site, or of a domain without one.
@@ -83,7 +83,7 @@ pub fn reply(reply: Option<LastReply>) -> String {
 }
 
 /// Why a recipient waits: the cause; for a connection being made, its progress and the last failure.
-pub fn words(cause: Cause, attempt: Option<Attempt>, failed_with: Option<Cause>, now: Ms) -> String {
+pub fn words(cause: Cause, attempt: Option<ConnectionAttempt>, failed_with: Option<Cause>, now: Ms) -> String {
     let Some(attempt) = attempt else { return cause.words().to_owned() };
     let last = failed_with.map_or_else(String::new, |cause| format!("; last: {}", cause.words()));
     progress(attempt, now) + &last
@@ -115,7 +115,7 @@ pub fn holder(message: &Message) -> &str {
 }
 
 /// Formats `connecting for 8s`.
-pub fn progress(attempt: Attempt, now: Ms) -> String {
+pub fn progress(attempt: ConnectionAttempt, now: Ms) -> String {
     format!("{} for {}", attempt.reach.words(), span(now.saturating_sub(attempt.since)))
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use jiff::tz::TimeZone;
 use stentor_mail::address::{Address, normalise_domain};
-use stentor_sched::{Class, Client, Scope};
+use stentor_sched::{Class, ClientScope, Scope};
 
 use super::raw::{Entry, Section};
 use super::sending::SourceSettings;
@@ -118,7 +118,7 @@ fn scope(section: &Section<'_>, sources: &[SourceSettings], is_list: &impl Fn(&s
     read("sender", &|text| sender(text).map(Scope::Sender));
     read("client", &|text| {
         let wrong = || format!("{text:?} is neither an address nor a network, and cannot be a local user");
-        Client::parse(text).map(Scope::Client).ok_or_else(wrong)
+        ClientScope::parse(text).map(Scope::Client).ok_or_else(wrong)
     });
     read("source", &|text| {
         let is_known = sources.iter().any(|source| source.name == text);

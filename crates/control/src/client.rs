@@ -17,7 +17,7 @@ const VERB_MS_MAX: u64 = 3_600_000;
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum ControlError {
     #[error("{}", unreachable(path, source))]
     Connect { path: PathBuf, source: io::Error },
     #[error("the server did not answer: {0}")]
@@ -50,9 +50,9 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+    pub fn connect(path: &Path) -> Result<Client, ControlError> {
         let stream =
-            UnixStream::connect(path).map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
+            UnixStream::connect(path).map_err(|source| ControlError::Connect { path: path.to_owned(), source })?;
         let limit = Some(Duration::from_millis(ANSWER_MS_MAX));
         stream.set_read_timeout(limit)?;
         stream.set_write_timeout(limit)?;
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Sends a request and waits for the whole reply; [`Reply::Error`] is returned as [`ClientError::Refused`].
-    pub fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
+    pub fn ask(&mut self, request: &Request) -> Result<Reply, ControlError> {
         self.ask_lines(request, &mut |_| Ok(()))
     }
 
@@ -79,7 +79,7 @@ impl Client {
         &mut self,
         request: &Request,
         line: &mut dyn FnMut(&str) -> io::Result<()>,
-    ) -> Result<Reply, ClientError> {
+    ) -> Result<Reply, ControlError> {
         // Even after a failed write, a reply may be there: the server may refuse before it has read everything.
         let sent = self.stream.get_mut().write_all(request.to_line().as_bytes());
         let mut reply = Assembler::default();
@@ -93,12 +93,12 @@ impl Client {
                 } else {
                     "the server closed the connection"
                 };
-                return Err(ClientError::Protocol(why.to_owned()));
+                return Err(ControlError::Protocol(why.to_owned()));
             };
-            line(text).map_err(ClientError::Output)?;
-            match reply.push(text).map_err(ClientError::Protocol)? {
+            line(text).map_err(ControlError::Output)?;
+            match reply.push(text).map_err(ControlError::Protocol)? {
                 None => {}
-                Some(Reply::Error(problem)) => return Err(ClientError::Refused(problem)),
+                Some(Reply::Error(problem)) => return Err(ControlError::Refused(problem)),
                 Some(reply) => return Ok(reply),
             }
         }

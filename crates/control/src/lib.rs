@@ -49,10 +49,10 @@ pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 pub use ages::{Ages, AgesRow};
 pub use causes::CauseRow;
 pub use changes::Changes;
-pub use client::{Client, ClientError};
+pub use client::{Client, ControlError};
 pub use observe::{
-    HostRow, Hosts, HostsOptions, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Page, Posts, ReportOptions,
-    TrafficOptions,
+    HostRow, Hosts, HostsOptions, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Page, PostReports,
+    ReportOptions, TrafficOptions,
 };
 pub use posts::{PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
@@ -64,7 +64,7 @@ pub use reply::{
     EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, StuckReport, StuckRow,
 };
 pub use selection::{ActionResult, BounceTerm, Selection, Verb};
-pub use server::{Control, ControlServer, Peer};
+pub use server::{Control, ControlServer, Requester};
 pub use site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView, tls_words};
 pub use snapshot::{Snapshot, WatchOptions};
 pub use standing_view::StandingBounceView;

@@ -361,7 +361,7 @@ struct Post {
 /// The reply to `stentor report`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
-pub struct Posts {
+pub struct PostReports {
     pub hostname: String,
     pub now: Ms,
     /// Newest first.

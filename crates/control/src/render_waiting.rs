@@ -9,7 +9,7 @@ use super::foreign::cut;
 use super::format::{
     Width, bytes, counted, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
 };
-use super::observe::{HostRow, Hosts, Mailqq, Posts};
+use super::observe::{HostRow, Hosts, Mailqq, PostReports};
 use super::render_tls::{host_tls, weakest_tls};
 use super::reply::{SiteRow, StuckReport};
 use super::site_view::site_state;
@@ -215,7 +215,7 @@ fn host_row(out: &mut String, row: &HostRow, now: u64, width: Width) {
 }
 
 /// Formats `stentor report`.
-pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
+pub fn posts(p: &PostReports, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     if p.rows.is_empty() {
         line(&mut out, format_args!("{}: no posts since the server started", cut(&p.hostname, 60)));

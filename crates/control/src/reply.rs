@@ -12,7 +12,7 @@ use super::ages::Ages;
 use super::causes::CauseRow;
 use super::doctor::Doctor;
 use super::format::{plural, span};
-use super::observe::{Hosts, Mailqq, Posts};
+use super::observe::{Hosts, Mailqq, PostReports};
 use super::problem::{ErrorCode, Problem};
 use super::quarantine_view::{QuarantineList, QuarantinedMessage};
 use super::queue_only_view::QueueOnlyView;
@@ -403,7 +403,7 @@ pub enum Reply {
     Site(Box<SiteView>),
     Mailqq(Box<Mailqq>),
     Hosts(Box<Hosts>),
-    Posts(Box<Posts>),
+    Posts(Box<PostReports>),
     Doctor(Box<Doctor>),
     Users(Box<UsersView>),
     Quarantine(Box<QuarantineList>),

@@ -48,7 +48,7 @@ const EXPORT_GROUPS_MAX: usize = 2;
 
 /// The author of a request, for the journal's audit records.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Peer {
+pub enum Requester {
     /// A process at the control socket, as the kernel identifies it.
     Process { uid: u32, pid: Option<i32> },
     /// A caller over HTTP: `user=NAME` or `token=NAME`.
@@ -58,7 +58,7 @@ pub enum Peer {
 /// Carries out the requests: the running server, or a test double.
 pub trait Control: Send + Sync + 'static {
     /// Answers one request. Refusals are [`Reply::Error`].
-    fn handle(&self, request: Request, peer: Peer) -> impl Future<Output = Reply> + Send;
+    fn handle(&self, request: Request, peer: Requester) -> impl Future<Output = Reply> + Send;
 
     /// Called when a connection is refused because there are too many.
     fn turned_away(&self) {}
@@ -82,7 +82,7 @@ pub trait Control: Send + Sync + 'static {
         &self,
         _id: MessageId,
         _part: Part,
-        _peer: Peer,
+        _peer: Requester,
         _pieces: mpsc::Sender<Vec<u8>>,
     ) -> impl Future<Output = Reply> + Send {
         async { Reply::error(ErrorCode::Failed, "message contents are not available here") }
@@ -92,7 +92,7 @@ pub trait Control: Send + Sync + 'static {
     fn traffic(
         &self,
         _options: TrafficOptions,
-        _peer: Peer,
+        _peer: Requester,
         _lines: mpsc::Sender<Vec<TrafficLine>>,
     ) -> impl Future<Output = Reply> + Send {
         async { Reply::error(ErrorCode::Failed, "sessions are not available here") }
@@ -205,7 +205,7 @@ async fn converse<C: Control>(
 ) -> Result<(), ConnectionEnd> {
     let credentials = stream.peer_cred()?;
     let uid = credentials.uid();
-    let peer = Peer::Process { uid, pid: credentials.pid() };
+    let peer = Requester::Process { uid, pid: credentials.pid() };
     if uid != 0 && uid != rustix::process::geteuid().as_raw() {
         return send(stream, &refusal(ErrorCode::Forbidden, "not the server's user"), REPLY_WAIT).await;
     }

@@ -162,20 +162,20 @@ impl JournalNow {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Depth {
-    pub fast: Lane,
+    pub fast: LaneCounts,
     /// At sites where no connection has a session yet.
-    pub connecting: Lane,
-    pub slow: Lane,
+    pub connecting: LaneCounts,
+    pub slow: LaneCounts,
     /// At sites whose hosts are all waiting for a clock.
-    pub clock: Lane,
-    pub suspended: Lane,
+    pub clock: LaneCounts,
+    pub suspended: LaneCounts,
     /// Recipients at domains that have not been looked up yet.
     pub unresolved: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
-pub struct Lane {
+pub struct LaneCounts {
     pub sites: u64,
     /// Pending recipients, including those in transactions and with clocks of their own.
     pub recipients: u64,

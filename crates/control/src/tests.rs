@@ -22,9 +22,9 @@ use super::reply::*;
 use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
-    ActionResult, BounceTerm, Client, ClientError, Control, ControlServer, HostsOptions, Mailqq, MailqqOptions,
-    MailqqRow, MailqqSort, Observe, Page, Peer, QuarantineOptions, ReportOptions, RowKind, Selection, Sort, Verb, View,
-    render,
+    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, HostsOptions, Mailqq, MailqqOptions,
+    MailqqRow, MailqqSort, Observe, Page, QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, Verb,
+    View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -403,11 +403,11 @@ impl Control for Double {
         Reply::Done { text: "all".to_owned(), count: None }
     }
 
-    async fn handle(&self, request: Request, peer: Peer) -> Reply {
+    async fn handle(&self, request: Request, peer: Requester) -> Reply {
         match request {
             Request::Status => match peer {
-                Peer::Process { uid, .. } => Reply::Status(Box::new(Status { pid: uid, ..Status::default() })),
-                Peer::Http { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
+                Requester::Process { uid, .. } => Reply::Status(Box::new(Status { pid: uid, ..Status::default() })),
+                Requester::Http { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
             },
             Request::Queue(view) => Reply::Queue(summary(view.rows_max.unwrap_or(1) as usize)),
             Request::QueueStuck(view) => Reply::Stuck(Box::new(stuck(view.rows_max.unwrap_or(1) as usize))),
@@ -538,7 +538,7 @@ fn a_client_asks_many_things_over_one_connection() {
         assert_eq!(lines.len(), 4);
         assert!(lines[0].contains("\"more\":true") && lines[3].contains("\"more\":false"));
         match client.ask(&Request::QueueShow { id: MessageId(1), recipients_max: 1 }) {
-            Err(ClientError::Refused(problem)) => assert_eq!(problem.code, ErrorCode::NotFound),
+            Err(ControlError::Refused(problem)) => assert_eq!(problem.code, ErrorCode::NotFound),
             other => panic!("{other:?}"),
         }
         match client.ask(&Request::Status).unwrap() {
@@ -592,7 +592,7 @@ fn an_endless_line_and_too_many_connections_are_refused() {
                 }
             }
         }
-        assert!(matches!(&last, Some(ClientError::Refused(p)) if p.code == ErrorCode::Busy), "{last:?}");
+        assert!(matches!(&last, Some(ControlError::Refused(p)) if p.code == ErrorCode::Busy), "{last:?}");
         held.truncate(1);
         held[0].ask(&Request::Status).unwrap();
     });

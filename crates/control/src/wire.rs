@@ -7,7 +7,7 @@ use stentor_records::now::TrafficLine;
 use super::address_view::AddressView;
 use super::ages::Ages;
 use super::doctor::Doctor;
-use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
+use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
 use super::problem::Problem;
 use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
 use super::recipient_view::RecipientView;
@@ -53,7 +53,7 @@ enum Body {
     MailqqRows(Vec<MailqqRow>),
     Hosts(Box<Hosts>),
     HostRows(Vec<HostRow>),
-    Posts(Box<Posts>),
+    Posts(Box<PostReports>),
     Doctor(Box<Doctor>),
     Users(Box<UsersView>),
     UserRows(Vec<UserRow>),

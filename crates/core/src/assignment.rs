@@ -6,7 +6,7 @@ use stentor_records::record::Recoded;
 use stentor_sched::{RcptOutcome, Work};
 use stentor_smtp::client::Extensions;
 
-use crate::envelope::Body;
+use crate::envelope::ContentBytes;
 use crate::hub::Hub;
 
 /// DSN parameters of one recipient (RFC 3461).
@@ -53,7 +53,7 @@ pub struct Assignment {
     /// The message is a report of ours.
     pub is_report: bool,
     pub prefix: Vec<u8>,
-    pub body: Option<Body>,
+    pub body: Option<ContentBytes>,
     pub eight_bit: bool,
     pub smtputf8: bool,
     /// The message was submitted with REQUIRETLS.

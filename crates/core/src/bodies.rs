@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 use stentor_queue::ids::{ContentId, Ms};
 
-use super::envelope::Body;
+use super::envelope::ContentBytes;
 
 /// Larger contents are read from the journal: the cache is for the many small ones.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -22,7 +22,7 @@ const EXPIRED_PER_TICK: usize = 512;
 const TICK_MS: Ms = 1_000;
 
 pub struct Bodies {
-    kept: HashMap<ContentId, Body, foldhash::fast::FixedState>,
+    kept: HashMap<ContentId, ContentBytes, foldhash::fast::FixedState>,
     /// Contents in order of age; some of them may already be gone.
     ages: VecDeque<(Ms, ContentId)>,
     bytes: usize,
@@ -35,7 +35,7 @@ impl Bodies {
     }
 
     /// Keeps a complete content if there is space.
-    pub fn keep(&mut self, id: ContentId, body: &Body, now: Ms) {
+    pub fn keep(&mut self, id: ContentId, body: &ContentBytes, now: Ms) {
         self.expire(EXPIRED_MAX, now);
         let bytes = body.capacity();
         if bytes <= BODY_BYTES_MAX
@@ -47,7 +47,7 @@ impl Bodies {
         }
     }
 
-    pub fn get(&self, id: ContentId) -> Option<Body> {
+    pub fn get(&self, id: ContentId) -> Option<ContentBytes> {
         self.kept.get(&id).cloned()
     }
 

@@ -16,11 +16,11 @@ use super::pins::Pin;
 use super::route::Route;
 
 /// Content in memory, shared between the committer and the following deliveries.
-pub type Body = Arc<Vec<u8>>;
+pub type ContentBytes = Arc<Vec<u8>>;
 
 /// Recipients of an envelope. A list's subscribers are read when the batch is built, so they are those at acceptance.
 #[derive(Clone)]
-pub enum Recipients {
+pub enum EnvelopeRecipients {
     List,
     /// So many addresses that they were interned beforehand, in batches of their own.
     Interned(IdSet, Vec<(AddressId, RcptParams)>, Pin),
@@ -47,13 +47,13 @@ impl EnvelopeRcpt {
     }
 }
 
-impl Recipients {
+impl EnvelopeRecipients {
     /// Returns the number of recipients, except for a list, whose subscribers are counted when the batch is built.
     pub fn count(&self) -> u64 {
         match self {
-            Recipients::List => 0,
-            Recipients::Interned(ids, ..) => ids.len() as u64,
-            Recipients::Addresses(addresses) => addresses.len() as u64,
+            EnvelopeRecipients::List => 0,
+            EnvelopeRecipients::Interned(ids, ..) => ids.len() as u64,
+            EnvelopeRecipients::Addresses(addresses) => addresses.len() as u64,
         }
     }
 }
@@ -93,7 +93,7 @@ pub struct NewEnvelope {
     pub sender: String,
     pub class: Class,
     pub list: Option<String>,
-    pub recipients: Recipients,
+    pub recipients: EnvelopeRecipients,
     /// Header fields put before the content on the wire.
     pub prefix: Vec<u8>,
     pub eight_bit: bool,
@@ -125,7 +125,7 @@ impl NewEnvelope {
     pub fn held_to_tls(mut self) -> NewEnvelope {
         let wish = Wish { require_tls: true, tls_required_no: false };
         self.require_tls = true;
-        if let Recipients::Addresses(all) = &mut self.recipients {
+        if let EnvelopeRecipients::Addresses(all) = &mut self.recipients {
             for to in all {
                 to.route.wish = wish;
             }
@@ -148,11 +148,13 @@ impl NewEnvelope {
         };
         let none = std::iter::empty();
         let records = match &self.recipients {
-            Recipients::List => accept_bytes_max(&parts, list_ids(self.list.as_deref().unwrap_or_default()), none),
-            Recipients::Interned(ids, params, _) => {
+            EnvelopeRecipients::List => {
+                accept_bytes_max(&parts, list_ids(self.list.as_deref().unwrap_or_default()), none)
+            }
+            EnvelopeRecipients::Interned(ids, params, _) => {
                 accept_bytes_max(&parts, ids.part_bytes_max(), params.iter().map(|(_, params)| params))
             }
-            Recipients::Addresses(addresses) => {
+            EnvelopeRecipients::Addresses(addresses) => {
                 accept_bytes_max(&parts, ids_bytes_max(addresses.len()), addresses.iter().map(|to| &to.params))
                     + intern_bytes_max(addresses.iter().map(|to| to.entry().len()))
             }

@@ -16,7 +16,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::Target;
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::verdict::{HistorySubject, Judge, Verdict};
-use stentor_sched::{Effect, Failure, RcptOutcome, Scheduler, SessionSoFar, SourceNo, Work};
+use stentor_sched::{Effect, FailedRcpt, RcptOutcome, Scheduler, SessionSoFar, SourceNo, Work};
 use tokio::sync::Notify;
 
 use super::bodies::Bodies;
@@ -114,7 +114,7 @@ pub enum Act {
     },
     Bounce {
         no: MessageNo,
-        failures: Vec<Failure>,
+        failures: Vec<FailedRcpt>,
     },
 }
 

@@ -23,9 +23,9 @@ use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
 
 use super::audit::Audit;
-use super::envelope::{Body, NewEnvelope, Recipients};
+use super::envelope::{ContentBytes, EnvelopeRecipients, NewEnvelope};
 use super::pins::Pin;
-use super::verb::{Change, VerbJob};
+use super::verb::{QueueChange, VerbJob};
 
 /// Maximum octets of pieces of large bodies in one batch.
 pub const PIECES_BYTES_PER_BATCH_MAX: usize = 1024 * 1024;
@@ -118,7 +118,7 @@ pub struct Submission {
     pub first: MessageId,
     pub content: ContentId,
     /// The last (usually the only) piece of the content.
-    pub last: Body,
+    pub last: ContentBytes,
     /// Octets of all pieces.
     pub size: u64,
     pub envelopes: Vec<NewEnvelope>,
@@ -219,7 +219,7 @@ impl Job {
     /// Returns the lists that it addresses: only the committer knows how many subscribers they have.
     pub fn lists(&self) -> impl Iterator<Item = &str> {
         let envelopes = if let Job::Accept { submission, .. } = self { &submission.envelopes[..] } else { &[] };
-        let posts = envelopes.iter().filter(|envelope| matches!(envelope.recipients, Recipients::List));
+        let posts = envelopes.iter().filter(|envelope| matches!(envelope.recipients, EnvelopeRecipients::List));
         posts.filter_map(|envelope| envelope.list.as_deref())
     }
 
@@ -340,7 +340,7 @@ impl Intake {
     }
 
     /// Submits an operator's action; it is durable when this returns `Ok`.
-    pub async fn verb(&self, audit: Audit, change: Change) -> Result<(), IntakeRefusal> {
+    pub async fn verb(&self, audit: Audit, change: QueueChange) -> Result<(), IntakeRefusal> {
         let (answer, ticket) = oneshot::channel();
         self.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
         ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))

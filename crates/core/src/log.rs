@@ -17,7 +17,7 @@ use stentor_queue::site::Target;
 use stentor_records::escape::field;
 use stentor_records::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
 use stentor_sched::verdict::{Judge, Verdict};
-use stentor_sched::{Failure, RcptOutcome, SessionSoFar};
+use stentor_sched::{FailedRcpt, RcptOutcome, SessionSoFar};
 use stentor_smtp::server::MailFrom;
 
 use super::Core;
@@ -212,7 +212,7 @@ pub struct GivenUpRcpts {
 
 impl GivenUpRcpts {
     /// Gathers the recipients. `None` if nobody wants records, or the message is gone.
-    pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<GivenUpRcpts> {
+    pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[FailedRcpt]) -> Option<GivenUpRcpts> {
         if !is_wanted(core) {
             return None;
         }
@@ -231,7 +231,7 @@ impl GivenUpRcpts {
     }
 
     /// Reports that their fate is durable. `failures` must be those passed to [`GivenUpRcpts::gather`].
-    pub fn record(this: Option<&GivenUpRcpts>, core: &Core, failures: &[Failure]) {
+    pub fn record(this: Option<&GivenUpRcpts>, core: &Core, failures: &[FailedRcpt]) {
         core.live.given_up(failures);
         let (Some(this), now) = (this, core.clock.now()) else { return };
         if let Some(failure) = failures.iter().find(|failure| failure.expired) {

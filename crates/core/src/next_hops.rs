@@ -19,7 +19,7 @@ use stentor_rules::{ClientName, DecisionReason, Facts, HopSource, Key, NextHop};
 use stentor_ruletables::Questions;
 
 use super::Settings;
-use super::envelope::{EnvelopeRcpt, NewEnvelope, Recipients};
+use super::envelope::{EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use super::people::today;
 
 /// How long tables may take for one mail of our own.
@@ -66,7 +66,7 @@ pub fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Opti
 
 /// Sets the next hops of the recipients of our own mail.
 pub(super) async fn route_own(settings: &Settings, envelope: &mut NewEnvelope, now: Ms) {
-    let Recipients::Addresses(all) = &mut envelope.recipients else { return };
+    let EnvelopeRecipients::Addresses(all) = &mut envelope.recipients else { return };
     if envelope.list.is_some() || !settings.rules.has_own_hops() {
         return;
     }
@@ -146,7 +146,7 @@ mod tests {
         let own = NewEnvelope::own(vec![to], "<1@x>".to_owned(), "a test");
         let mut envelope = NewEnvelope { sender: sender.to_owned(), ..own };
         route_own(settings, &mut envelope, 0).await;
-        let Recipients::Addresses(all) = envelope.recipients else { panic!("they are others") };
+        let EnvelopeRecipients::Addresses(all) = envelope.recipients else { panic!("they are others") };
         let route = &all[0].route;
         (!route.is_plain()).then(|| route.to_string())
     }
@@ -206,7 +206,7 @@ mod tests {
         let own = NewEnvelope::own(to.clone(), "<1@x>".to_owned(), "a test");
         let mut envelope = NewEnvelope { list: Some("news".to_owned()), ..own };
         route_own(&settings, &mut envelope, 0).await;
-        assert!(matches!(envelope.recipients, Recipients::Addresses(all) if all == to));
+        assert!(matches!(envelope.recipients, EnvelopeRecipients::Addresses(all) if all == to));
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
+use super::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use super::intake::{FateRecord, IntakeRefusal, Job, Submission};
 use super::next_hops::route_own;
 use crate::memory::PIECE_BYTES;
@@ -27,7 +27,7 @@ impl NewEnvelope {
             class: Class::Ordinary,
             list: None,
             smtputf8: to.iter().any(|to| !to.address.is_ascii()),
-            recipients: Recipients::Addresses(to),
+            recipients: EnvelopeRecipients::Addresses(to),
             prefix: Vec::new(),
             eight_bit: false,
             ret: None,
@@ -47,7 +47,7 @@ impl NewEnvelope {
 }
 
 /// A text to people about their mail.
-pub struct Note<'a> {
+pub struct NoticeText<'a> {
     pub to: Vec<EnvelopeRcpt>,
     /// Addresses for the header, as the configuration or a poster gives them; `to` has the people and programs that
     /// these resolve to.
@@ -60,7 +60,7 @@ pub struct Note<'a> {
     pub text: &'a str,
 }
 
-impl Note<'_> {
+impl NoticeText<'_> {
     /// Writes the header and makes the message durable.
     ///
     /// # Errors

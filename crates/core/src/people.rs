@@ -35,8 +35,8 @@ pub fn today(now: Ms) -> u64 {
 
 /// Result of resolving an address.
 #[derive(Debug, Default)]
-pub struct Readers {
-    pub people: Vec<Reader>,
+pub struct MailReaders {
+    pub people: Vec<MailReader>,
     /// Lists that the address is or is an alias of; their subscribers are not among `people`.
     pub lists: Vec<Arc<str>>,
     /// Whether the address is an alias of `/dev/null`, alone or among others.
@@ -45,19 +45,19 @@ pub struct Readers {
 
 /// A person or program that reads mail to an address.
 #[derive(Debug, Clone)]
-pub struct Reader {
+pub struct MailReader {
     pub to: EnvelopeRcpt,
     /// Owner of the alias that led to this reader: the sender of forwarded mail, and the reader of its bounces.
     pub owner: Option<Address>,
 }
 
-impl Reader {
-    fn plain(address: Address) -> Reader {
-        Reader { to: EnvelopeRcpt::plain(address), owner: None }
+impl MailReader {
+    fn plain(address: Address) -> MailReader {
+        MailReader { to: EnvelopeRcpt::plain(address), owner: None }
     }
 }
 
-impl Readers {
+impl MailReaders {
     pub fn is_nobody(&self) -> bool {
         self.people.is_empty() && self.lists.is_empty() && !self.has_null
     }
@@ -78,7 +78,7 @@ impl Settings {
     }
 
     /// Returns the readers of other mail to an address, and its lists.
-    pub async fn readers_of(&self, address: &Address, now: Ms) -> Result<Readers, IntakeRefusal> {
+    pub async fn readers_of(&self, address: &Address, now: Ms) -> Result<MailReaders, IntakeRefusal> {
         let query = AddressQuery { address, today: today(now), is_report: false };
         self.read_by(query, now).await.map_err(|reply| cannot_say(address, &reply))
     }
@@ -87,7 +87,7 @@ impl Settings {
     ///
     /// # Errors
     /// The temporary reply to a client that names the address: a table cannot be asked, or has an invalid entry for it.
-    pub async fn found_at(&self, address: &Address, now: Ms) -> Result<Readers, Reply> {
+    pub async fn found_at(&self, address: &Address, now: Ms) -> Result<MailReaders, Reply> {
         self.read_by(AddressQuery { address, today: today(now), is_report: false }, now).await
     }
 
@@ -100,7 +100,7 @@ impl Settings {
         &self,
         addresses: &[Address],
         now: Ms,
-        mut take: impl FnMut(&Address, Result<Readers, Reply>) -> Result<(), Reply>,
+        mut take: impl FnMut(&Address, Result<MailReaders, Reply>) -> Result<(), Reply>,
     ) -> Result<(), Reply> {
         let (mut rest, mut lookups) = (addresses.iter(), FuturesOrdered::new());
         for (n, address) in addresses.iter().enumerate() {
@@ -118,13 +118,13 @@ impl Settings {
         Ok(())
     }
 
-    async fn read_by(&self, query: AddressQuery<'_>, now: Ms) -> Result<Readers, Reply> {
+    async fn read_by(&self, query: AddressQuery<'_>, now: Ms) -> Result<MailReaders, Reply> {
         let address = query.address;
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
             AddressClass::Bounces(list) => {
                 let owners = self.owners(&list, now).await.map_err(IntakeRefusal::reply)?;
-                let people = owners.into_iter().map(|to| Reader { to, owner: None });
-                Ok(Readers { people: people.collect(), ..Readers::default() })
+                let people = owners.into_iter().map(|to| MailReader { to, owner: None });
+                Ok(MailReaders { people: people.collect(), ..MailReaders::default() })
             }
             verdict => self.readers(query, verdict).await,
         }
@@ -150,38 +150,38 @@ impl Settings {
         self.rules.addresses.programs.clone()
     }
 
-    async fn readers(&self, query: AddressQuery<'_>, verdict: AddressClass) -> Result<Readers, Reply> {
+    async fn readers(&self, query: AddressQuery<'_>, verdict: AddressClass) -> Result<MailReaders, Reply> {
         let address = query.address;
         if self.rules.addresses.is_empty() {
             let (people, lists) = match verdict {
                 AddressClass::Alias(expansion) => {
-                    (expansion.addresses.iter().cloned().map(Reader::plain).collect(), expansion.lists.clone())
+                    (expansion.addresses.iter().cloned().map(MailReader::plain).collect(), expansion.lists.clone())
                 }
                 AddressClass::List(list) => (Vec::new(), vec![list]),
                 AddressClass::Bounces(_) => Default::default(),
                 AddressClass::Relay | AddressClass::Refuse(_) if self.policy.is_local_domain(address.domain()) => {
                     Default::default()
                 }
-                AddressClass::Relay | AddressClass::Refuse(_) => (vec![Reader::plain(address.clone())], Vec::new()),
+                AddressClass::Relay | AddressClass::Refuse(_) => (vec![MailReader::plain(address.clone())], Vec::new()),
             };
-            return Ok(Readers { people, lists, has_null: false });
+            return Ok(MailReaders { people, lists, has_null: false });
         }
         let tables = self.tables.questions();
         let found = tables.settle(|tables| self.rules.people(query, tables)).await?;
         let Expansion { addresses, lists, owned, programs, has_null } = found;
         let owned = owned.into_iter().flat_map(|(owner, all)| {
-            all.into_iter().map(move |to| Reader { owner: Some(owner.clone()), ..Reader::plain(to) })
+            all.into_iter().map(move |to| MailReader { owner: Some(owner.clone()), ..MailReader::plain(to) })
         });
         let program = |LocalTarget { address, owner, .. }| {
             let to = EnvelopeRcpt {
                 route: Route { hop: self.program(), ..Route::default() },
                 ..EnvelopeRcpt::plain(address)
             };
-            Reader { to, owner }
+            MailReader { to, owner }
         };
-        let people = addresses.into_iter().map(Reader::plain).chain(owned);
+        let people = addresses.into_iter().map(MailReader::plain).chain(owned);
         let people = people.chain(programs.into_iter().map(program)).collect();
-        Ok(Readers { people, lists, has_null })
+        Ok(MailReaders { people, lists, has_null })
     }
 }
 
@@ -190,7 +190,7 @@ fn cannot_say(address: &Address, reply: &Reply) -> IntakeRefusal {
     IntakeRefusal::Table
 }
 
-fn recipients(found: Readers) -> Vec<EnvelopeRcpt> {
+fn recipients(found: MailReaders) -> Vec<EnvelopeRcpt> {
     found.people.into_iter().map(|reader| reader.to).collect()
 }
 

@@ -26,7 +26,7 @@ const SLICE: usize = 2_048;
 
 /// A running count of the recipients waiting for a site, or for a domain without one.
 #[must_use]
-pub struct Tally {
+pub struct WaitingTally {
     site: String,
     left: Vec<Waiters>,
     counts: Vec<(u64, DomainId)>,
@@ -36,10 +36,10 @@ pub struct Tally {
 pub struct LookUpFailure {
     pub dsn: Enhanced,
     pub text: String,
-    pub tally: Tally,
+    pub tally: WaitingTally,
 }
 
-impl Tally {
+impl WaitingTally {
     /// Finishes the count in slices. Every caller is about to end, so nothing waits for it.
     pub async fn count(mut self, core: &Arc<Core>) -> UnreachedRcpts {
         while !core.with(|hub, now| hub.count_on(&mut self, now)) {
@@ -65,13 +65,19 @@ impl Tally {
 impl Hub {
     /// Reports a failed session. Returns the count of its waiting recipients, who are deferred if the site now has no
     /// host left to try.
-    pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) -> Tally {
+    pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) -> WaitingTally {
         self.failed(conn, now, |hub| hub.sched.connect_failed(&hub.store, conn, why, text, now))
     }
 
     /// Reports the end of a session. Returns the count of its waiting recipients if it ended before MAIL: no other
     /// record of it exists then.
-    pub fn closed(&mut self, conn: ConnId, reason: &CloseReason, is_before_mail: bool, now: Ms) -> Option<Tally> {
+    pub fn closed(
+        &mut self,
+        conn: ConnId,
+        reason: &CloseReason,
+        is_before_mail: bool,
+        now: Ms,
+    ) -> Option<WaitingTally> {
         let close = |hub: &mut Hub| hub.sched.closed(&hub.store, conn, reason, now);
         if !is_before_mail {
             close(self);
@@ -81,14 +87,14 @@ impl Hub {
     }
 
     /// Reports a failed session, to history directly and to the scheduler through `report`.
-    fn failed(&mut self, conn: ConnId, now: Ms, report: impl FnOnce(&mut Hub)) -> Tally {
+    fn failed(&mut self, conn: ConnId, now: Ms, report: impl FnOnce(&mut Hub)) -> WaitingTally {
         for domain in self.sched.domains_of(conn) {
             self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
         }
         let site = self.site_of_connection(conn);
         let was_open = site.is_some_and(|site| !self.is_behind_clock(site, now));
         report(self);
-        let none = Tally { site: String::new(), left: Vec::new(), counts: Vec::new() };
+        let none = WaitingTally { site: String::new(), left: Vec::new(), counts: Vec::new() };
         site.map_or(none, |site| self.tally(site, was_open && self.is_behind_clock(site, now)))
     }
 
@@ -105,7 +111,7 @@ impl Hub {
 
     /// Begins the count of recipients waiting at a site. Unless `is_deferred`, only a few domains are named and nothing
     /// is counted: another host may still be tried, or the recipients are deferred already.
-    pub(super) fn tally(&self, site: SiteId, is_deferred: bool) -> Tally {
+    pub(super) fn tally(&self, site: SiteId, is_deferred: bool) -> WaitingTally {
         let waits = |domain: &DomainId| self.store.waiting_at(*domain) > 0;
         let domains = self.sched.domains_at(site).take(if is_deferred { LOOKED_MAX } else { NAMED_MAX }).filter(waits);
         let (left, counts) = if is_deferred {
@@ -113,11 +119,11 @@ impl Hub {
         } else {
             (Vec::new(), domains.map(|domain| (0, domain)).collect())
         };
-        Tally { site: self.sched.site_name(site).unwrap_or_default().to_owned(), left, counts }
+        WaitingTally { site: self.sched.site_name(site).unwrap_or_default().to_owned(), left, counts }
     }
 
     /// Counts one slice. Returns whether the count is complete.
-    fn count_on(&self, tally: &mut Tally, now: Ms) -> bool {
+    fn count_on(&self, tally: &mut WaitingTally, now: Ms) -> bool {
         let mut steps = SLICE;
         while let Some(waiters) = tally.left.last_mut() {
             if steps == 0 || !self.sched.count_waiters(&self.store, waiters, &mut steps, now) {
@@ -144,7 +150,7 @@ impl Hub {
         };
         self.sched.resolved(&self.store, domain, resolution, now);
         let (dsn, text) = failure.filter(|_| self.sched.site_of(domain).is_none())?;
-        let tally = Tally { site: String::new(), left: vec![Waiters::at(domain)], counts: Vec::new() };
+        let tally = WaitingTally { site: String::new(), left: vec![Waiters::at(domain)], counts: Vec::new() };
         Some(LookUpFailure { dsn, text, tally })
     }
 }
@@ -187,7 +193,7 @@ mod tests {
         hub
     }
 
-    fn counted(hub: &Hub, mut tally: Tally) -> UnreachedRcpts {
+    fn counted(hub: &Hub, mut tally: WaitingTally) -> UnreachedRcpts {
         assert!(hub.count_on(&mut tally, NOW), "they are few");
         tally.named(hub)
     }

@@ -21,22 +21,22 @@ use super::hub::Hub;
 use super::{Core, log};
 
 /// Recipients by message.
-pub type Recipients = Vec<(MessageId, IdSet)>;
+pub type RecipientsByMessage = Vec<(MessageId, IdSet)>;
 
-pub enum Change {
+pub enum QueueChange {
     /// Holds or releases messages.
     Hold { held: bool, messages: Vec<MessageId> },
     /// Gives reserved recipients their fate.
-    Settle { fate: Fate, recipients: Recipients },
+    Settle { fate: Fate, recipients: RecipientsByMessage },
     /// Suspends or resumes a list, a sender's domain or a site, makes mail queue-only, or bounces it
     /// ([`Event::Suspend`]); `until` limits the time.
     Suspend { suspended: bool, what: String, until: Ms, reason: String },
     /// Tries everything in the queue once; nothing durable changes.
     RunQueue,
     /// Resets retry clocks; nothing durable changes.
-    TryNow { recipients: Recipients },
+    TryNow { recipients: RecipientsByMessage },
     /// Removes recipients from the quarantine with another fate.
-    EndQuarantine { fate: Fate, recipients: Recipients },
+    EndQuarantine { fate: Fate, recipients: RecipientsByMessage },
     /// Releases recipients from the quarantine, each part as a message of its own.
     ReleaseQuarantined { parts: Vec<ReleasedPart> },
 }
@@ -67,25 +67,25 @@ impl ReleasedPart {
 
 pub struct VerbJob {
     pub audit: Audit,
-    pub change: Change,
+    pub change: QueueChange,
 }
 
 impl VerbJob {
     /// Returns an upper bound of the octets that its records take in a batch.
     pub fn bytes_max(&self) -> usize {
         let changed = match &self.change {
-            Change::Hold { messages, .. } => RECORD_OVERHEAD_BYTES + hold_bytes_max(messages.len()),
-            Change::Settle { recipients, .. } => {
+            QueueChange::Hold { messages, .. } => RECORD_OVERHEAD_BYTES + hold_bytes_max(messages.len()),
+            QueueChange::Settle { recipients, .. } => {
                 let outcome = |ids| RECORD_OVERHEAD_BYTES + outcome_bytes_max(ids, Some(&self.audit.who));
                 recipients.iter().map(|(_, ids)| outcome(ids)).sum()
             }
-            Change::Suspend { what, reason, .. } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(what, reason),
-            Change::TryNow { .. } | Change::RunQueue => 0,
-            Change::EndQuarantine { recipients, .. } => {
+            QueueChange::Suspend { what, reason, .. } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(what, reason),
+            QueueChange::TryNow { .. } | QueueChange::RunQueue => 0,
+            QueueChange::EndQuarantine { recipients, .. } => {
                 let ended = |ids| RECORD_OVERHEAD_BYTES + outcome_bytes_max(ids, Some(&self.audit.who));
                 recipients.iter().map(|(_, ids)| ended(ids)).sum()
             }
-            Change::ReleaseQuarantined { parts } => {
+            QueueChange::ReleaseQuarantined { parts } => {
                 let released = |bytes| RECORD_OVERHEAD_BYTES + release_bytes_max(bytes, &self.audit.who);
                 parts.iter().map(|part| released(part.bytes_max)).sum()
             }
@@ -99,19 +99,19 @@ impl VerbJob {
         self.audit.record(batch);
         let Audit { at, who, .. } = &self.audit;
         match &mut self.change {
-            Change::Hold { held, messages } => {
+            QueueChange::Hold { held, messages } => {
                 batch.record_with(|buffer| encode_hold(buffer, *held, messages.iter().copied()));
             }
-            Change::Settle { fate, recipients } => {
+            QueueChange::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
                     let Some(ids) = hub.claim_for_batch(*message, ids) else { continue };
                     batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, Some(who), *at));
                 }
             }
-            Change::Suspend { suspended, what, until, reason } => {
+            QueueChange::Suspend { suspended, what, until, reason } => {
                 batch.record_with(|buffer| encode_suspend(buffer, *suspended, what, *until, reason));
             }
-            Change::EndQuarantine { fate, recipients } => {
+            QueueChange::EndQuarantine { fate, recipients } => {
                 for (message, ids) in recipients {
                     *ids = hub.claim_from_quarantine(*message, ids).unwrap_or_default();
                     if !ids.is_empty() {
@@ -121,7 +121,7 @@ impl VerbJob {
                     }
                 }
             }
-            Change::ReleaseQuarantined { parts } => {
+            QueueChange::ReleaseQuarantined { parts } => {
                 for part in parts {
                     part.ids = hub.claim_from_quarantine(part.from, &part.ids).unwrap_or_default();
                     let Some(accept) = part.accept(hub, *at) else { continue };
@@ -129,7 +129,7 @@ impl VerbJob {
                     batch.record_with(|buffer| encode_quarantine_released(buffer, part.from, Some(who), &accept));
                 }
             }
-            Change::TryNow { .. } | Change::RunQueue => {}
+            QueueChange::TryNow { .. } | QueueChange::RunQueue => {}
         }
     }
 
@@ -137,7 +137,7 @@ impl VerbJob {
     pub fn apply(self, core: &Core, hub: &mut Hub, now: Ms) {
         log::audited(core, &self.audit);
         match self.change {
-            Change::Hold { held, messages } => {
+            QueueChange::Hold { held, messages } => {
                 let nos: Vec<_> = messages.iter().filter_map(|id| hub.store.no_of(*id)).collect();
                 hub.apply(Event::Hold { held, messages });
                 for no in nos {
@@ -148,7 +148,7 @@ impl VerbJob {
                     }
                 }
             }
-            Change::Settle { fate, recipients } => {
+            QueueChange::Settle { fate, recipients } => {
                 for (message, ids) in recipients {
                     if fate == Fate::Removed {
                         log::taken_out(core, hub, message, fate, &ids, &self.audit.who, now);
@@ -156,12 +156,12 @@ impl VerbJob {
                     hub.taken_out(message, fate, &ids, &self.audit.who, now);
                 }
             }
-            Change::Suspend { suspended, what, until, reason } => {
+            QueueChange::Suspend { suspended, what, until, reason } => {
                 hub.apply(Event::Suspend { suspended, what: &what, until, reason: &reason });
                 hub.sched.set_suspended(&what, suspended, until, &reason);
                 core.standing.store(hub.store.standing_bounces().next().is_some(), Ordering::Relaxed);
             }
-            Change::EndQuarantine { fate, recipients } => {
+            QueueChange::EndQuarantine { fate, recipients } => {
                 let who = self.audit.who_and_why();
                 for (message, ids) in recipients {
                     log::left_quarantine(core, hub, message, fate, &ids, &who, now);
@@ -174,7 +174,7 @@ impl VerbJob {
                     });
                 }
             }
-            Change::ReleaseQuarantined { parts } => {
+            QueueChange::ReleaseQuarantined { parts } => {
                 for part in parts {
                     let Some(accept) = part.accept(hub, self.audit.at) else { continue };
                     log::released(core, hub, part.from, &accept, &self.audit.who);
@@ -185,8 +185,8 @@ impl VerbJob {
                     }
                 }
             }
-            Change::RunQueue => hub.sched.run_queue(now),
-            Change::TryNow { recipients } => {
+            QueueChange::RunQueue => hub.sched.run_queue(now),
+            QueueChange::TryNow { recipients } => {
                 for (message, ids) in recipients {
                     let Some(no) = hub.store.no_of(message) else { continue };
                     let (free, _) = hub.sched.removable(no, &ids);
@@ -198,7 +198,7 @@ impl VerbJob {
 
     /// Undoes the reservations: the batch was refused.
     pub fn give_up(&self, hub: &mut Hub, now: Ms) {
-        if let Change::Settle { recipients, .. } = &self.change {
+        if let QueueChange::Settle { recipients, .. } = &self.change {
             for (message, ids) in recipients {
                 if let Some(no) = hub.store.no_of(*message) {
                     hub.sched.unreserve(&hub.store, no, ids, now);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_core::Settings;
 use stentor_core::call_ahead::{
-    ANSWERING_MS, ASKED_MAX, Answer, AnswerReceiver, CacheLookup, CallAhead, EntryOutcome, FAILED_MAX, FailureScope,
-    LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, NEW_MAX, Names, PLACES_MAX, Place, Places, Question,
-    REPLYING_MS, ReasonTexts, Responsiveness, SITES_MAX, Ticket,
+    ANSWERING_MS, ASKED_MAX, AnswerReceiver, CacheLookup, CallAhead, CallAheadQuery, CallAheadResult, EntryOutcome,
+    FAILED_MAX, FailureScope, LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, NEW_MAX, Names, PLACES_MAX, Place,
+    Places, QueryTicket, REPLYING_MS, ReasonTexts, Responsiveness, SITES_MAX,
 };
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
@@ -17,23 +17,23 @@ fn config() -> Config {
     stentor_config::without_file().unwrap()
 }
 
-fn refused() -> Answer {
-    Answer::Refused(Reply::fixed(550, Enhanced::new(5, 1, 1), "no"), "550 no".into())
+fn refused() -> CallAheadResult {
+    CallAheadResult::Refused(Reply::fixed(550, Enhanced::new(5, 1, 1), "no"), "550 no".into())
 }
 
-fn undecided() -> Answer {
-    Answer::Undecided(ReasonTexts::plain("451 later"))
+fn undecided() -> CallAheadResult {
+    CallAheadResult::Undecided(ReasonTexts::plain("451 later"))
 }
 
 /// Asks about an unknown recipient.
-fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, AnswerReceiver) {
+fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (QueryTicket, AnswerReceiver) {
     match all.look(key, now) {
         CacheLookup::Ask(ticket, awaited) => (ticket, awaited),
         _ => panic!("{key} is known or asked for at {now}"),
     }
 }
 
-fn known(all: &Arc<CallAhead>, key: &str, now: Ms) -> Option<Answer> {
+fn known(all: &Arc<CallAhead>, key: &str, now: Ms) -> Option<CallAheadResult> {
     match all.look(key, now) {
         CacheLookup::Known(answer) | CacheLookup::Refresh(answer, _) => Some(answer),
         CacheLookup::Wait(_) | CacheLookup::Ask(..) | CacheLookup::Crowded => None,
@@ -57,7 +57,7 @@ fn each_answer_is_good_for_its_own_time() {
     let (all, config) = (Arc::new(CallAhead::default()), config());
     let times = &config.call_ahead;
     for (key, answer, ttl) in [
-        ("a@x", Answer::Exists, times.positive_ttl_ms),
+        ("a@x", CallAheadResult::Exists, times.positive_ttl_ms),
         ("b@x", refused(), times.negative_ttl_ms),
         ("c@x", undecided(), times.failure_ttl_ms),
     ] {
@@ -71,15 +71,17 @@ fn each_answer_is_good_for_its_own_time() {
 fn who_exists_is_asked_for_again_and_only_a_refusal_changes_that() {
     let (all, config) = (Arc::new(CallAhead::default()), config());
     let times = &config.call_ahead;
-    ask(&all, "a@x", 0).0.answer(Answer::Exists, times, 0);
+    ask(&all, "a@x", 0).0.answer(CallAheadResult::Exists, times, 0);
     let at = times.positive_refresh_ms;
-    assert!(matches!(all.look("a@x", at - 1), CacheLookup::Known(Answer::Exists)));
-    let CacheLookup::Refresh(Answer::Exists, ticket) = all.look("a@x", at) else { panic!("not asked for again") };
+    assert!(matches!(all.look("a@x", at - 1), CacheLookup::Known(CallAheadResult::Exists)));
+    let CacheLookup::Refresh(CallAheadResult::Exists, ticket) = all.look("a@x", at) else {
+        panic!("not asked for again")
+    };
     // Meanwhile, others neither ask nor wait.
-    assert!(matches!(all.look("a@x", at), CacheLookup::Known(Answer::Exists)));
+    assert!(matches!(all.look("a@x", at), CacheLookup::Known(CallAheadResult::Exists)));
     ticket.answer(undecided(), times, at);
-    assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), CacheLookup::Known(Answer::Exists)));
-    let CacheLookup::Refresh(Answer::Exists, ticket) = all.look("a@x", at + times.failure_ttl_ms) else {
+    assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), CacheLookup::Known(CallAheadResult::Exists)));
+    let CacheLookup::Refresh(CallAheadResult::Exists, ticket) = all.look("a@x", at + times.failure_ttl_ms) else {
         panic!("again")
     };
     ticket.answer(refused(), times, at);
@@ -92,11 +94,11 @@ fn who_exists_is_asked_for_again_and_only_a_refusal_changes_that() {
 fn guesses_do_not_push_out_who_exists() {
     let (all, mut config) = (Arc::new(CallAhead::default()), config());
     config.call_ahead.cache_entries_max = 10;
-    ask(&all, "a@x", 0).0.answer(Answer::Exists, &config.call_ahead, 0);
+    ask(&all, "a@x", 0).0.answer(CallAheadResult::Exists, &config.call_ahead, 0);
     for n in 0..100 {
         ask(&all, &format!("guess{n}@x"), 0).0.answer(refused(), &config.call_ahead, 0);
     }
-    assert_eq!((known(&all, "a@x", 1), all.entries()), (Some(Answer::Exists), (1, 10)));
+    assert_eq!((known(&all, "a@x", 1), all.entries()), (Some(CallAheadResult::Exists), (1, 10)));
     assert_eq!(known(&all, "guess99@x", 1), Some(refused()));
     drop(ask(&all, "guess0@x", 1));
 }
@@ -105,11 +107,11 @@ fn guesses_do_not_push_out_who_exists() {
 fn who_is_named_stays_though_a_host_takes_any_address() {
     let (all, mut config) = (Arc::new(CallAhead::default()), config());
     config.call_ahead.cache_entries_max = 10;
-    let exists = |key: &str| ask(&all, key, 0).0.answer(Answer::Exists, &config.call_ahead, 0);
+    let exists = |key: &str| ask(&all, key, 0).0.answer(CallAheadResult::Exists, &config.call_ahead, 0);
     exists("a@x");
     for n in 0..100 {
         exists(&format!("joe+{n}@x"));
-        assert_eq!((known(&all, "a@x", 1), n), (Some(Answer::Exists), n));
+        assert_eq!((known(&all, "a@x", 1), n), (Some(CallAheadResult::Exists), n));
     }
     assert_eq!(all.entries(), (10, 0));
     drop(ask(&all, "joe+90@x", 1));
@@ -122,13 +124,13 @@ fn an_answer_that_comes_again_takes_one_place() {
     let times = &mut config.call_ahead;
     (times.cache_entries_max, times.positive_refresh_ms) = (3, 1);
     for key in ["a@x", "b@x"] {
-        ask(&all, key, 0).0.answer(Answer::Exists, times, 0);
+        ask(&all, key, 0).0.answer(CallAheadResult::Exists, times, 0);
     }
     for now in 1..10 {
         let CacheLookup::Refresh(_, ticket) = all.look("b@x", now) else { panic!("not asked for again") };
-        ticket.answer(Answer::Exists, times, now);
+        ticket.answer(CallAheadResult::Exists, times, now);
     }
-    assert_eq!((known(&all, "a@x", 9), all.entries()), (Some(Answer::Exists), (2, 0)));
+    assert_eq!((known(&all, "a@x", 9), all.entries()), (Some(CallAheadResult::Exists), (2, 0)));
 }
 
 #[test]
@@ -162,7 +164,7 @@ impl World {
         let settings = self.settings.clone();
         let (client, plan) = (client.into(), Arc::new(plan));
         let names = Names { stored: address.into(), generic: None };
-        let question = Question { client, names, plan, settings, ticket, deadline: now + 1_000 };
+        let question = CallAheadQuery { client, names, plan, settings, ticket, deadline: now + 1_000 };
         self.all.sites.enter(question, 2, now)
     }
 
@@ -180,7 +182,7 @@ fn workers_are_started_as_questions_come_and_no_more_than_there_may_be() {
     assert!(world.starts("a") && !world.starts("b"));
     assert!(sites.heard("mx", 0).is_some() && sites.heard("mx", 0).is_none() && !world.starts("c"));
     assert!(!sites.leave("mx"));
-    let first = |question: Option<Question>| question.map(|question| question.names.stored.to_string());
+    let first = |question: Option<CallAheadQuery>| question.map(|question| question.names.stored.to_string());
     assert_eq!(first(sites.next("mx")).as_deref(), Some("a"));
     while sites.next("mx").is_some() {}
     // One worker is idle: it takes the next question.

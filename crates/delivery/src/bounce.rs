@@ -24,7 +24,7 @@ use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_sched::{Failure, RcptOutcome};
+use stentor_sched::{FailedRcpt, RcptOutcome};
 
 use stentor_core::assignment::Assignment;
 use stentor_core::audit::Audit;
@@ -33,7 +33,7 @@ use stentor_core::intake::{FateRecord, IntakeRefusal};
 use stentor_core::log::GivenUpRcpts;
 use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::route::Route;
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_core::{Core, Settings};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
@@ -97,7 +97,7 @@ pub(super) struct DsnRcpt {
 }
 
 /// Performs `Effect::Bounce`.
-pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
+pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<FailedRcpt>) {
     let Some((subject, lines, reported)) = gather(&core, no, &failures) else { return };
     let sorted = |expired: bool| -> IdSet {
         failures.iter().filter(|failure| failure.expired == expired).map(|failure| failure.id.0).collect()
@@ -137,7 +137,7 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
 pub async fn by_operator(
     core: &Arc<Core>,
     no: MessageNo,
-    failures: Vec<Failure>,
+    failures: Vec<FailedRcpt>,
     audit: Audit,
 ) -> Result<(), IntakeRefusal> {
     let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
@@ -151,7 +151,7 @@ pub async fn by_operator(
         }
     };
     if to.is_empty() || lines.is_empty() {
-        let change = Change::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
+        let change = QueueChange::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
         let done = core.intake.verb(audit, change).await;
         if done.is_ok() {
             GivenUpRcpts::record(given_up.as_ref(), core, &failures);
@@ -285,7 +285,7 @@ impl Subject {
 }
 
 /// Returns the content of the DSN, and whether it has a reader. `None` if the message is gone.
-fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<DsnRcpt>, bool)> {
+fn gather(core: &Arc<Core>, no: MessageNo, failures: &[FailedRcpt]) -> Option<(Subject, Vec<DsnRcpt>, bool)> {
     let settings = core.settings();
     core.with(|hub, now| {
         let message = hub.store.message(no)?;
@@ -325,7 +325,7 @@ pub(super) fn told(settings: &Settings, book: &AddressBook, id: AddressId) -> St
     }
 }
 
-fn status(failure: &Failure) -> Enhanced {
+fn status(failure: &FailedRcpt) -> Enhanced {
     let dsn = failure.dsn;
     // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
     if failure.expired && dsn.class != 5 { Enhanced::new(5, 4, 7) } else { dsn }
@@ -333,7 +333,7 @@ fn status(failure: &Failure) -> Enhanced {
 
 /// Describes the reason if no host's reply does: the operator's text, the DNS error, or the extension that no host
 /// supports.
-fn reason(failure: &Failure) -> Option<String> {
+fn reason(failure: &FailedRcpt) -> Option<String> {
     const EXPIRED: &str = "it could not be delivered within the time allowed";
     let own = Some(&*failure.text).filter(|text| failure.code == 0 && !text.is_empty());
     match (failure.expired, own) {
@@ -344,7 +344,7 @@ fn reason(failure: &Failure) -> Option<String> {
 }
 
 /// Returns the reply as received, including its enhanced code unless we added that.
-fn diagnostic(failure: &Failure) -> String {
+fn diagnostic(failure: &FailedRcpt) -> String {
     let dsn = failure.dsn;
     match (dsn.class, dsn.subject, dsn.detail) {
         (_, 0, 0) | (4, 4, 7) => format!("{} {}", failure.code, failure.text),

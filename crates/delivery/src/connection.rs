@@ -33,7 +33,7 @@ use super::loops::{self, LoopAction, leads_back};
 use super::opening::{OpenConnection, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
-use super::report_counts::{self, Finding, SessionEndpoints};
+use super::report_counts::{self, PolicyViolation, SessionEndpoints};
 use super::stream::{Stream, tls_error};
 use stentor_core::assignment::{Assignment, EarlierTries};
 use stentor_core::hub::Signal;
@@ -108,7 +108,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
             let failed = error.tls();
             let word = failed.map_or_else(String::new, |error| format!("failed:{}", error.cause.key()));
             let why = for_site(error.why(), None, failed, &target);
-            (why, error.text(&target), failed.map(Finding::of), word)
+            (why, error.text(&target), failed.map(PolicyViolation::of), word)
         }
     };
     let (why, failed, found, word) = failed;
@@ -709,7 +709,7 @@ impl Connection {
         if let Some(tally) = tally {
             let unreached = tally.count(&self.core).await;
             if is_tls {
-                let found = self.protection.broken().map_or_else(Finding::not_offered, Finding::of);
+                let found = self.protection.broken().map_or_else(PolicyViolation::not_offered, PolicyViolation::of);
                 let ends = SessionEndpoints { target: &self.target, our_ip: self.our_ip };
                 report_counts::count_unreached(&self.core, &self.settings, ends, &unreached, &found);
             }

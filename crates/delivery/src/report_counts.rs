@@ -26,19 +26,19 @@ use stentor_core::{Core, Settings};
 const DOMAINS_MAX: usize = 100;
 
 /// How a session fails to meet a policy.
-pub struct Finding {
+pub struct PolicyViolation {
     pub result: ResultType,
     pub reason: String,
 }
 
-impl Finding {
+impl PolicyViolation {
     /// Describes a failed handshake or an untrusted certificate.
-    pub fn of(error: &TlsError) -> Finding {
-        Finding { result: result_type(error.cause), reason: error.cause.key().to_owned() }
+    pub fn of(error: &TlsError) -> PolicyViolation {
+        PolicyViolation { result: result_type(error.cause), reason: error.cause.key().to_owned() }
     }
 
-    pub fn not_offered() -> Finding {
-        Finding { result: ResultType::StarttlsNotSupported, reason: String::new() }
+    pub fn not_offered() -> PolicyViolation {
+        PolicyViolation { result: ResultType::StarttlsNotSupported, reason: String::new() }
     }
 }
 
@@ -97,7 +97,13 @@ pub fn source_ip(source: Option<&SourceSettings>, target: &Target) -> Option<IpA
 }
 
 /// Counts the result of a session for a domain.
-pub fn count(core: &Core, settings: &Settings, ends: SessionEndpoints<'_>, domain: &str, found: Option<&Finding>) {
+pub fn count(
+    core: &Core,
+    settings: &Settings,
+    ends: SessionEndpoints<'_>,
+    domain: &str,
+    found: Option<&PolicyViolation>,
+) {
     let SessionEndpoints { target, our_ip } = ends;
     if settings.config.tls_reports.is_none() || domain.is_empty() || target.addr.ip().is_none() {
         return;
@@ -122,7 +128,7 @@ pub fn count_unreached(
     settings: &Settings,
     ends: SessionEndpoints<'_>,
     unreached: &UnreachedRcpts,
-    found: &Finding,
+    found: &PolicyViolation,
 ) {
     for (name, _) in unreached.domains.iter().take(DOMAINS_MAX) {
         if let Some(domain) = counted_domain(name) {
@@ -146,9 +152,9 @@ pub fn is_tls_report(settings: &Settings, is_report: bool, sender: &str) -> bool
 
 /// Returns the policy to count under if none is in force: one that could not be fetched is still the domain's (RFC 8460
 /// 4.3.2.2).
-fn without_policy(failure: Option<FetchFailure>) -> (AppliedPolicy, Option<Finding>) {
+fn without_policy(failure: Option<FetchFailure>) -> (AppliedPolicy, Option<PolicyViolation>) {
     let kind = if failure.is_some() { PolicyType::Sts } else { PolicyType::NoPolicyFound };
-    let found = failure.map(|failure| Finding { result: failure.kind.into(), reason: failure.why });
+    let found = failure.map(|failure| PolicyViolation { result: failure.kind.into(), reason: failure.why });
     (AppliedPolicy { kind, lines: Vec::new(), mx: Vec::new() }, found)
 }
 
@@ -159,7 +165,7 @@ fn applied(
     target: &Target,
     domain: &str,
     now: Ms,
-) -> Option<(AppliedPolicy, Option<Finding>)> {
+) -> Option<(AppliedPolicy, Option<PolicyViolation>)> {
     let host = target.host.trim_end_matches('.');
     let Some(known) = target.posture.as_deref() else {
         let question = PostureQuery { domain, hosts: &[host], list: None, sender: "" };
@@ -184,7 +190,7 @@ fn applied(
         sts: whole.as_deref().or(known.published.sts.as_deref()),
     };
     let policy = known.used.counted_under(&about)?;
-    let refused = known.used.finding().map(|(result, reason)| Finding { result, reason });
+    let refused = known.used.finding().map(|(result, reason)| PolicyViolation { result, reason });
     Some((policy, refused))
 }
 
@@ -194,23 +200,23 @@ fn not_fetched(core: &Core, domain: &str, now: Ms) -> Option<FetchFailure> {
 }
 
 /// Returns how a ready session fails to meet the policy; `None` if it meets it.
-pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
+pub fn of_session(target: &Target, protection: &Protection) -> Option<PolicyViolation> {
     if let Some(facts) = protection.facts() {
         let wanted = target.posture.as_deref().is_some_and(|host| match &host.used.level {
             Level::Opportunistic { wanted } | Level::Encrypted { wanted } => wanted.is_some(),
             _ => false,
         });
         return match &facts.proven {
-            stentor_tls::PeerProof::Nothing(error) if wanted => Some(Finding::of(error)),
+            stentor_tls::PeerProof::Nothing(error) if wanted => Some(PolicyViolation::of(error)),
             _ => None,
         };
     }
     Some(match (protection.failed(), protection.in_clear()) {
-        (Some(error), _) => Finding::of(error),
-        (None, Some(ClearReason::NotOffered | ClearReason::Refused)) => Finding::not_offered(),
+        (Some(error), _) => PolicyViolation::of(error),
+        (None, Some(ClearReason::NotOffered | ClearReason::Refused)) => PolicyViolation::not_offered(),
         (None, why) => {
             let reason = why.map_or("", ClearReason::word).to_owned();
-            Finding { result: ResultType::ValidationFailure, reason }
+            PolicyViolation { result: ResultType::ValidationFailure, reason }
         }
     })
 }

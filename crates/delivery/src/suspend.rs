@@ -18,8 +18,8 @@ use stentor_records::escape::printable;
 
 use stentor_core::Core;
 use stentor_core::audit::Audit;
-use stentor_core::own::Note;
-use stentor_core::verb::Change;
+use stentor_core::own::NoticeText;
+use stentor_core::verb::QueueChange;
 
 /// How often expired suspensions are looked for, and how many are ended at once.
 const LOOK: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     let detail = json!({"list": &*list, "subscriber": address, "posts": posts, "since": since, "reply": &*text});
     let audit = Audit { at: now, who: "stentor".to_owned(), verb: "suspend", detail: detail.to_string() };
     let what = format!("subscriber:{list}:{address}");
-    let change = Change::Suspend { suspended: true, what, until: 0, reason: String::new() };
+    let change = QueueChange::Suspend { suspended: true, what, until: 0, reason: String::new() };
     if let Err(refused) = core.intake.verb(audit, change).await {
         // Its count begins anew.
         tracing::warn!(list = %list, subscriber = address, %refused, "a subscriber could not be suspended");
@@ -66,7 +66,7 @@ pub async fn resume_when_over(core: Arc<Core>) {
                 None => "resume",
             };
             let audit = Audit { at: now, who: "stentor".to_owned(), verb, detail };
-            let change = Change::Suspend { suspended: false, what: what.clone(), until: 0, reason: String::new() };
+            let change = QueueChange::Suspend { suspended: false, what: what.clone(), until: 0, reason: String::new() };
             match core.intake.verb(audit, change).await {
                 Ok(()) => tracing::info!(what, "expired"),
                 Err(refused) => {
@@ -95,7 +95,7 @@ async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, 
          Once the mailbox accepts mail again, end the suspension with:\r\n\r\n    \
          stentor resume --list {list} --subscriber '{address}'\r\n"
     );
-    let note = Note {
+    let note = NoticeText {
         to: owners,
         named: settings.list(list).and_then(|list| list.settings().owner.clone()).into_iter().collect(),
         subject: format!("{list}: subscriber suspended"),

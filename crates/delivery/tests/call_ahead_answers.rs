@@ -1,7 +1,7 @@
 //! Converting next hops' replies to answers, and answers to replies for clients.
 
 use stentor_config::UnverifiedAction;
-use stentor_core::call_ahead::{Answer, ReasonTexts};
+use stentor_core::call_ahead::{CallAheadResult, ReasonTexts};
 use stentor_delivery::call_ahead::{NO_HOST, answer_of, planned, refusal};
 use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
@@ -19,9 +19,9 @@ fn said(stage: RcptStage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String
     let enhanced = enhanced.map(|(class, subject, detail)| Enhanced::new(class, subject, detail));
     let reply = ParsedReply { code, enhanced, text: "words".into() };
     match answer_of(&target, &RcptResult { reply, stage, blames: Extensions::NONE }) {
-        Ok(Answer::Exists) => "exists".to_owned(),
-        Ok(Answer::Refused(reply, log)) => format!("refused: {log} => {} {:?}", reply.code, reply.enhanced),
-        Ok(Answer::Undecided(words)) => format!("undecided: {}", words.log),
+        Ok(CallAheadResult::Exists) => "exists".to_owned(),
+        Ok(CallAheadResult::Refused(reply, log)) => format!("refused: {log} => {} {:?}", reply.code, reply.enhanced),
+        Ok(CallAheadResult::Undecided(words)) => format!("undecided: {}", words.log),
         Err(words) => format!("site: {}", words.log),
     }
 }
@@ -60,12 +60,13 @@ fn only_a_refusal_of_the_recipient_refuses_it() {
 
 #[test]
 fn a_failure_defers_or_accepts_and_the_client_learns_of_no_host() {
-    let answer = Answer::Undecided(ReasonTexts::new("its mail server is unreachable", "mx.inner [10.0.0.1]: refused"));
+    let answer =
+        CallAheadResult::Undecided(ReasonTexts::new("its mail server is unreachable", "mx.inner [10.0.0.1]: refused"));
     let (reply, log) = refusal(answer.clone(), UnverifiedAction::Defer).unwrap();
     assert_eq!(reply.to_string(), "450 4.1.1 The recipient could not be verified: its mail server is unreachable");
     assert_eq!(&*log, "mx.inner [10.0.0.1]: refused");
     assert_eq!(refusal(answer, UnverifiedAction::Accept), None);
-    assert_eq!(refusal(Answer::Exists, UnverifiedAction::Defer), None);
+    assert_eq!(refusal(CallAheadResult::Exists, UnverifiedAction::Defer), None);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use stentor_config::{DigestConfig, HttpConfig, ReadAccess};
 use stentor_control::ErrorCode;
 
 use super::anonymous::AnonymousConnection;
-use super::auth::{self, Login};
+use super::auth::{self, CallerLogin};
 use super::body::{BodyCutoff, in_time};
 use super::{Http, browser, held_message, problem};
 
@@ -107,7 +107,7 @@ async fn admit(
     let path = parts.uri.path();
     let is_public = PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
     // A link is itself a secret, and its page sends no referrer, so its form has no origin to check.
-    let is_trusted = is_link || matches!(caller.login, Some(Login::Token { .. }));
+    let is_trusted = is_link || matches!(caller.login, Some(CallerLogin::Token { .. }));
     if changes && !is_trusted && is_foreign(&parts.headers, &host) {
         return refuse(StatusCode::FORBIDDEN, "the request came from another site's page");
     }

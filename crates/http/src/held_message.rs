@@ -21,7 +21,7 @@ use base64ct::{Base64, Encoding as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use stentor_admin::quarantine::{OwnCopy, OwnView, Ticket, look_at_own, release_own};
+use stentor_admin::quarantine::{LinkSubject, OwnCopy, OwnView, look_at_own, release_own};
 use stentor_queue::ids::Ms;
 use tokio::sync::Semaphore;
 
@@ -84,7 +84,7 @@ pub fn router() -> Router<Http> {
 }
 
 /// Verifies a link's token; otherwise returns the answer that denies it.
-fn admit(http: &Http, token: &str) -> Result<Ticket, Box<Response>> {
+fn admit(http: &Http, token: &str) -> Result<LinkSubject, Box<Response>> {
     let now = http.core.clock.now();
     let Some(ticket) = http.links.open(token, now) else { return Err(Box::new(missing())) };
     if http.visits.count(&ticket.recipient, now) {

@@ -30,7 +30,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, middleware};
 use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
-use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
+use stentor_control::{Control, ErrorCode, Reply, Request, Requester};
 use stentor_core::Core;
 use stentor_push::webhooks::Registry;
 use stentor_records::civil::Zone;
@@ -38,7 +38,7 @@ use stentor_tls::Acceptor;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use self::api::Refusal;
+use self::api::ErrorBody;
 use self::auth::Auth;
 
 /// State shared by all handlers.
@@ -58,7 +58,7 @@ pub struct Http {
     /// State of each webhook endpoint.
     pub webhooks: Arc<Registry>,
     /// Answers by idempotency key.
-    pub answers: Arc<api::Answers>,
+    pub answers: Arc<api::IdempotencyCache>,
     /// Recipients' links to their quarantined mail.
     pub links: Arc<Links>,
     /// Counts of visits to these links.
@@ -89,7 +89,7 @@ impl Http {
     }
 
     /// Runs a verb to its end even if the caller leaves: a verb dropped midway would leave recipients reserved.
-    pub async fn ask(&self, request: Request, peer: Peer) -> Reply {
+    pub async fn ask(&self, request: Request, peer: Requester) -> Reply {
         let operator = self.operator.clone();
         let answer = tokio::spawn(async move { operator.handle(request, peer).await });
         answer.await.unwrap_or_else(|_| Reply::error(ErrorCode::Failed, "the server is stopping"))
@@ -98,7 +98,7 @@ impl Http {
 
 /// A refusal in the API's form, the same object as on the control socket.
 pub fn problem(status: StatusCode, code: ErrorCode, text: &str) -> Response {
-    let mut response = (status, Json(Refusal::new(code, text, Vec::new()))).into_response();
+    let mut response = (status, Json(ErrorBody::new(code, text, Vec::new()))).into_response();
     if status == StatusCode::UNAUTHORIZED {
         let bearer = axum::http::HeaderValue::from_static("Bearer realm=\"stentor\"");
         response.headers_mut().insert(axum::http::header::WWW_AUTHENTICATE, bearer);

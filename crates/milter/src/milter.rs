@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::protocol::{FailureKind, MilterSettings, OnFailure};
 use parking_lot::Mutex;
-use stentor_records::health::Outcomes;
+use stentor_records::health::ServiceOutcomes;
 use tokio::time::Instant;
 
 use crate::circuit::Circuit;
@@ -85,7 +85,7 @@ pub struct Milter {
     pub settings: MilterSettings,
     pub counters: Counters,
     /// Health: outcomes of sessions and probes.
-    pub outcomes: Outcomes,
+    pub outcomes: ServiceOutcomes,
     circuit: Mutex<Circuit>,
     idle: Mutex<Vec<(Instant, Connection)>>,
     /// Whether a task is closing connections that have been idle too long.
@@ -101,7 +101,7 @@ impl Milter {
         Milter {
             settings,
             counters: Counters::default(),
-            outcomes: Outcomes::default(),
+            outcomes: ServiceOutcomes::default(),
             circuit: Mutex::default(),
             idle: Mutex::default(),
             has_reaper: AtomicBool::new(false),

@@ -26,56 +26,56 @@ pub enum Scope {
     Domain(String),
     /// Mail from an envelope sender: an address, empty for the null sender, or `@domain`.
     Sender(String),
-    Client(Client),
+    Client(ClientScope),
     /// Mail sent from the local address of this name.
     Source(String),
 }
 
 /// The origin of mail.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Client {
+pub enum ClientScope {
     Network(IpNet),
     /// A local user: login name, or user id in digits.
     User(String),
 }
 
-impl Client {
+impl ClientScope {
     /// Parses an address, a network, or else a user. `None`: the text is none of these.
-    pub fn parse(text: &str) -> Option<Client> {
+    pub fn parse(text: &str) -> Option<ClientScope> {
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Some(Client::Network(address.into()));
+            return Some(ClientScope::Network(address.into()));
         }
         if let Ok(network) = text.parse::<IpNet>() {
-            return Some(Client::Network(network.trunc()));
+            return Some(ClientScope::Network(network.trunc()));
         }
         let is_name = !text.is_empty() && !text.contains(['/', ':']) && !text.contains(char::is_whitespace);
-        is_name.then(|| Client::User(text.to_owned()))
+        is_name.then(|| ClientScope::User(text.to_owned()))
     }
 
     /// Whether mail with this origin came from there: `192.0.2.7`, `192.0.2.7 login`, `uid 1000 (ann)`.
     fn is_origin(&self, origin: &str) -> bool {
         let (first, rest) = origin.split_once(' ').unwrap_or((origin, ""));
         match self {
-            Client::Network(network) => first.parse().is_ok_and(|address: IpAddr| network.contains(&address)),
-            Client::User(name) if first == "uid" => {
+            ClientScope::Network(network) => first.parse().is_ok_and(|address: IpAddr| network.contains(&address)),
+            ClientScope::User(name) if first == "uid" => {
                 let (uid, login) = rest.split_once(' ').unwrap_or((rest, ""));
                 // A number is always a user id, even if it is also a login.
                 let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
                 let login = login.strip_prefix('(').and_then(|login| login.strip_suffix(')'));
                 uid == name || !is_number && login == Some(name)
             }
-            Client::User(_) => false,
+            ClientScope::User(_) => false,
         }
     }
 }
 
-/// Formats the client so that [`Client::parse`] can read it.
-impl fmt::Display for Client {
+/// Formats the client so that [`ClientScope::parse`] can read it.
+impl fmt::Display for ClientScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Client::Network(network) if network.prefix_len() == network.max_prefix_len() => network.addr().fmt(f),
-            Client::Network(network) => network.fmt(f),
-            Client::User(name) => f.write_str(name),
+            ClientScope::Network(network) if network.prefix_len() == network.max_prefix_len() => network.addr().fmt(f),
+            ClientScope::Network(network) => network.fmt(f),
+            ClientScope::User(name) => f.write_str(name),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Scope {
             "list" => is_given.then(|| Scope::List(value.to_owned())),
             "domain" => is_given.then(|| Scope::Domain(value.to_owned())),
             "sender" => Some(Scope::Sender(value.to_owned())),
-            "client" => Client::parse(value).map(Scope::Client),
+            "client" => ClientScope::parse(value).map(Scope::Client),
             "source" => is_given.then(|| Scope::Source(value.to_owned())),
             _ => None,
         }
@@ -169,7 +169,7 @@ mod tests {
         {
             assert_eq!(Scope::of_name(bad), None, "{bad}");
         }
-        assert_eq!(Client::parse("10.1.2.3/8").map(|client| client.to_string()).as_deref(), Some("10.0.0.0/8"));
+        assert_eq!(ClientScope::parse("10.1.2.3/8").map(|client| client.to_string()).as_deref(), Some("10.0.0.0/8"));
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub fn read_note(text: &str) -> Option<(&'static str, &str, &str)> {
 
 /// Successes and failures of a service since the start; one atomic addition each, plus the text of a failure.
 #[derive(Default, Debug)]
-pub struct Outcomes {
+pub struct ServiceOutcomes {
     successes: AtomicU64,
     failures: AtomicU64,
     /// Good probes since the last failure of a service that failed on mail.
@@ -100,16 +100,16 @@ pub struct Outcomes {
     why: Mutex<String>,
 }
 
-/// A snapshot of [`Outcomes`].
+/// A snapshot of [`ServiceOutcomes`].
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Tally {
+pub struct ServiceTally {
     pub successes: u64,
     pub failures: u64,
     /// Text of the last failure; empty if there was none.
     pub why: String,
 }
 
-impl Outcomes {
+impl ServiceOutcomes {
     pub fn success(&self) {
         self.successes.fetch_add(1, Ordering::Relaxed);
     }
@@ -136,10 +136,10 @@ impl Outcomes {
         self.good_probes.load(Ordering::Relaxed) >= PROBES_MAY_WORK
     }
 
-    pub fn read(&self) -> Tally {
+    pub fn read(&self) -> ServiceTally {
         // Failures first: a counted failure has its text.
         let failures = self.failures.load(Ordering::Relaxed);
-        Tally { failures, successes: self.successes.load(Ordering::Relaxed), why: self.why().clone() }
+        ServiceTally { failures, successes: self.successes.load(Ordering::Relaxed), why: self.why().clone() }
     }
 
     fn why(&self) -> MutexGuard<'_, String> {
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn good_probes_in_a_row_end_a_failure_at_mail() {
-        let outcomes = Outcomes::default();
+        let outcomes = ServiceOutcomes::default();
         let probes = |count: u32| (0..count).for_each(|_| outcomes.probed());
         outcomes.failure("closed in mid-message");
         probes(PROBES_MAY_WORK - 1);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn outcomes_keep_the_last_failure_within_bounds() {
-        let outcomes = Outcomes::default();
+        let outcomes = ServiceOutcomes::default();
         outcomes.success();
         outcomes.failure("first");
         outcomes.failure("é".repeat(WHY_BYTES_MAX));

@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stentor_milter::protocol::Place;
 use stentor_policy::counted_as;
-use stentor_records::health::Outcomes;
+use stentor_records::health::ServiceOutcomes;
 use stentor_tables::socketmap::{self, Decoder, ProtocolError, SocketmapReply};
 use stentor_tables::{SocketmapAddress, policy_service};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
@@ -78,7 +78,7 @@ pub struct Remote {
     clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     idle: Mutex<Vec<Box<dyn Stream>>>,
     /// Health: outcomes of lookups and probes.
-    pub outcomes: Outcomes,
+    pub outcomes: ServiceOutcomes,
     /// It accepts connections but fails at queries.
     fails_when_asked: AtomicBool,
 }
@@ -156,7 +156,7 @@ impl Remote {
             strangers,
             clients: Mutex::default(),
             idle: Mutex::default(),
-            outcomes: Outcomes::default(),
+            outcomes: ServiceOutcomes::default(),
             fails_when_asked: AtomicBool::new(false),
         }
     }

@@ -15,7 +15,7 @@ use stentor_queue::sender::Senders;
 use stentor_queue::standing_bounces::StandingBounce;
 use stentor_queue::store::Store;
 
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 
 /// The standing bounces in force; see the module's head.
 #[derive(Default)]
@@ -90,9 +90,9 @@ impl Bounces {
         domain: DomainId,
         site: Option<&str>,
         now: Ms,
-    ) -> Option<Reply> {
+    ) -> Option<HostReply> {
         let name = store.book.domain_name_alone(domain);
         let reason = self.reason(message.senders(), message.list(), name, site, now)?;
-        Some(Reply { code: 0, dsn: None, text: reason.clone(), cause: Cause::Reporting, host: None })
+        Some(HostReply { code: 0, dsn: None, text: reason.clone(), cause: Cause::Reporting, host: None })
     }
 }

@@ -14,7 +14,7 @@ use crate::effects::{Effect, SourceNo};
 use crate::flows::{FlowNo, Flows};
 use crate::messages::Messages;
 use crate::queue_only::QueueOnly;
-use crate::reasons::{Reasons, Reply};
+use crate::reasons::{HostReply, Reasons};
 use crate::run::Run;
 use crate::sites::Sites;
 use crate::sites::path::Path;
@@ -73,7 +73,7 @@ impl Core {
     }
 
     /// Records the last failure at a site.
-    pub fn note_reply(&mut self, site: SiteId, reply: &Reply) {
+    pub fn note_reply(&mut self, site: SiteId, reply: &HostReply) {
         self.sites.get(site).reason = self.reasons.keep(reply.clone());
     }
 

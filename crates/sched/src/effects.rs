@@ -42,7 +42,7 @@ pub enum Effect {
     Coalesce { list: Arc<str>, posts: Vec<MessageNo>, ids: Vec<AddressId> },
     /// Journal these recipients as bounced or expired together with the report, then call `bounced`. If the journal
     /// refuses, call `bounce_refused`, and they come again.
-    Bounce { no: MessageNo, failures: Vec<Failure> },
+    Bounce { no: MessageNo, failures: Vec<FailedRcpt> },
 }
 
 /// One transaction: the recipients share MAIL and the content.
@@ -165,7 +165,7 @@ pub enum CloseReason {
 
 /// A recipient that will not be tried again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub struct FailedRcpt {
     pub id: AddressId,
     /// Whether the lifetime ran out (the last failure was temporary); otherwise it is a permanent failure.
     pub expired: bool,

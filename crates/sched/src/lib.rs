@@ -78,7 +78,7 @@ use std::collections::VecDeque;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
 pub use effects::{
-    CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, SessionSoFar, SessionStep, SourceNo, Stage, Work,
+    CloseReason, Effect, FailedRcpt, Ids, NoSession, RcptOutcome, SessionSoFar, SessionStep, SourceNo, Stage, Work,
 };
 pub use failure::block_list::block_list;
 pub use failure::verdict;
@@ -86,18 +86,18 @@ pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use keeper::Keeper;
 pub use learned::SnapshotProgress;
 pub use queue_only::ScopeOwner;
-pub use reasons::Reply;
+pub use reasons::HostReply;
 pub use sites::history::SiteHistory;
-pub use status::attempt::Attempt;
+pub use status::attempt::ConnectionAttempt;
 pub use status::census::{CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_MIN, QueuePart, WaitingPlace};
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
-pub use status::place::{RecipientState, RecipientStatus};
+pub use status::place::{RecipientPlace, RecipientStatus};
 pub use status::waiters::Waiters;
-pub use status::{HostRole, Load, SiteProgress, SiteStatus, SiteSummary};
+pub use status::{HostRole, SiteProgress, SiteStatus, SiteSummary, TableSizes};
 pub use stentor_mail::reply::Enhanced;
 pub use stentor_queue::cause::Cause;
 pub use stentor_queue::event::Class;
-pub use stentor_queue::queue_only::{Client, Scope};
+pub use stentor_queue::queue_only::{ClientScope, Scope};
 
 use choice::Choice;
 use choice::ready::Placement;
@@ -105,12 +105,12 @@ use choice::waits::Waits;
 use connections::pool::Pool;
 use connections::{Admission, Connections};
 use domains::{Domains, LookUpOutcome};
-use failure::Failures;
+use failure::RetryClocks;
 use failure::deferrals::DeferralKey;
 use messages::Activation;
 use notices::Notices;
 use notices::coalesce::Coalescing;
-use operator::Operator;
+use operator::OperatorTasks;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::site::Resolution;
 use stentor_queue::store::Store;
@@ -134,11 +134,11 @@ pub struct Scheduler {
     core: Core,
     domains: Domains,
     waits: Waits,
-    failure: Failures,
+    failure: RetryClocks,
     pool: Pool,
     notices: Notices,
     coalescing: Coalescing,
-    operator: Operator,
+    operator: OperatorTasks,
     /// Large messages that are being linked to their domains.
     activating: VecDeque<MessageNo>,
 }
@@ -152,11 +152,11 @@ impl Scheduler {
             core,
             domains: Domains::default(),
             waits: Waits::default(),
-            failure: Failures::default(),
+            failure: RetryClocks::default(),
             pool: Pool::default(),
             notices: Notices::default(),
             coalescing: Coalescing::default(),
-            operator: Operator::default(),
+            operator: OperatorTasks::default(),
             activating: VecDeque::new(),
         }
     }

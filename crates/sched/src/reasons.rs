@@ -17,7 +17,7 @@ const SAME_LOOK_BACK: usize = 8;
 
 /// A host's reply, or why there was none.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
+pub struct HostReply {
     /// 0 if there was no reply.
     pub code: u16,
     pub dsn: Option<Enhanced>,
@@ -27,7 +27,7 @@ pub struct Reply {
     pub host: Option<Arc<str>>,
 }
 
-impl fmt::Display for Reply {
+impl fmt::Display for HostReply {
     /// Formats the host's text, or ours if there was no reply.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code, self.dsn) {
@@ -66,18 +66,18 @@ impl Reason {
 
 #[derive(Default)]
 pub(crate) struct Reasons {
-    ring: VecDeque<Reply>,
+    ring: VecDeque<HostReply>,
     /// Number of replies that have left the ring.
     left: u32,
 }
 
 impl Reasons {
-    pub fn keep(&mut self, reply: Reply) -> Reason {
+    pub fn keep(&mut self, reply: HostReply) -> Reason {
         let cause = reply.cause;
         Reason { no: self.number(reply), cause }
     }
 
-    fn number(&mut self, reply: Reply) -> u32 {
+    fn number(&mut self, reply: HostReply) -> u32 {
         let back = self.ring.iter().rev().take(SAME_LOOK_BACK).position(|r| *r == reply);
         if let Some(back) = back {
             return self.left.wrapping_add((self.ring.len() - back) as u32);
@@ -90,7 +90,7 @@ impl Reasons {
         self.left.wrapping_add(self.ring.len() as u32)
     }
 
-    pub fn get(&self, reason: Reason) -> Option<&Reply> {
+    pub fn get(&self, reason: Reason) -> Option<&HostReply> {
         self.ring.get(reason.no.wrapping_sub(self.left).wrapping_sub(1) as usize)
     }
 }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_reply_is_shown_as_it_was_given() {
         let reply = |code, dsn, text: &str| {
-            Reply { code, dsn, text: text.into(), cause: Cause::Recipient, host: None }.to_string()
+            HostReply { code, dsn, text: text.into(), cause: Cause::Recipient, host: None }.to_string()
         };
         assert_eq!(reply(450, Some(Enhanced::new(4, 1, 2)), "lookup failed"), "450 4.1.2 lookup failed");
         assert_eq!(reply(450, None, "later"), "450 later");
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn keeps_the_last_replies_and_forgets_older_ones() {
         let reply =
-            |n: usize| Reply { code: 450, dsn: None, text: n.to_string().into(), cause: Cause::Busy, host: None };
+            |n: usize| HostReply { code: 450, dsn: None, text: n.to_string().into(), cause: Cause::Busy, host: None };
         let mut reasons = Reasons::default();
         assert_eq!(reasons.get(Reason::NONE), None);
         let first = reasons.keep(reply(0));

@@ -5,7 +5,7 @@ use stentor_queue::ids::{ConnId, Ms, SiteId};
 use stentor_queue::store::Store;
 
 use super::connections::pool::Tx;
-use super::{CloseReason, NoSession, Reply, Scheduler, SessionStep, Work};
+use super::{CloseReason, HostReply, NoSession, Scheduler, SessionStep, Work};
 
 impl Scheduler {
     /// Records what a connection without a session waits for, and for how long. Operators see it; it decides nothing.
@@ -77,7 +77,7 @@ impl Scheduler {
                 _ => (0, None),
             };
             let cause = of_no_session(why, text);
-            let reply = Reply { code, dsn, text: text.into(), cause, host: Some(gone.host_name.clone()) };
+            let reply = HostReply { code, dsn, text: text.into(), cause, host: Some(gone.host_name.clone()) };
             // Connections that are still connecting count until they are refused too.
             let others = if self.core.path(hop.site, hop.source).greeted > 0 { others } else { 0 };
             self.failure.no_session(&mut self.core, hop, others.max(gone.beside), why, &reply, now);

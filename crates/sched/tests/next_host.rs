@@ -14,8 +14,8 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    Cause, CauseCounts, CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler,
-    SessionStep, SiteProgress, Stage, WaitsFor, Work,
+    Cause, CauseCounts, CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, RecipientPlace, SchedConfig,
+    Scheduler, SessionStep, SiteProgress, Stage, WaitsFor, Work,
 };
 
 use self::at_once::AtOnce;
@@ -55,7 +55,7 @@ struct Site {
     /// Each MAIL: time, host, sender.
     asked: Vec<(Ms, u16, String)>,
     delivered: Vec<u16>,
-    bounced: Vec<Failure>,
+    bounced: Vec<FailedRcpt>,
 }
 
 impl Site {
@@ -288,7 +288,7 @@ fn when_all_hosts_have_refused_the_sender_waits_for_the_first_clock() {
     assert_eq!(site.asked.len(), 2, "each host once");
     for (no, id) in mail {
         let status = site.sched.recipient_status(&site.store, no, id, site.now);
-        assert_eq!(status.state, RecipientState::Sender);
+        assert_eq!(status.state, RecipientPlace::Sender);
         assert!(status.next_try.is_some_and(|at| (NOW + MINUTE..=NOW + 2 * MINUTE).contains(&at)));
     }
     let at = site.sched.site_named("mx").unwrap();
@@ -600,7 +600,7 @@ fn a_dead_host_hides_no_refusal_of_the_sender() {
     for wait in [2_000, 10_000] {
         site.run(wait);
         let status = site.sched.recipient_status(&site.store, no, id, site.now);
-        assert_eq!((status.state, status.cause), (RecipientState::Sender, Cause::Sender), "{status:?}");
+        assert_eq!((status.state, status.cause), (RecipientPlace::Sender, Cause::Sender), "{status:?}");
         assert!(status.next_try.is_some(), "{status:?}");
     }
 }
@@ -664,7 +664,7 @@ fn a_clock_that_another_site_has_set_has_its_cause() {
     let (no, id) = site.mail("good.example", Class::Ordinary);
     site.run(1_000);
     let status = site.sched.recipient_status(&site.store, no, id, site.now);
-    assert_eq!(status.state, RecipientState::Site, "{status:?}");
+    assert_eq!(status.state, RecipientPlace::Site, "{status:?}");
     assert!(matches!(status.cause, Cause::Unreachable | Cause::Lost), "{status:?}");
     assert!(status.next_try.is_some() && status.reason.is_some(), "{status:?}");
 }
@@ -724,7 +724,7 @@ fn a_login_that_is_refused_is_not_hidden_by_an_address_that_cannot_be_reached() 
             site.run(1_000);
         }
         let status = site.sched.recipient_status(&site.store, no, id, site.now);
-        assert_eq!((status.state, status.cause), (RecipientState::Site, expected), "{status:?}");
+        assert_eq!((status.state, status.cause), (RecipientPlace::Site, expected), "{status:?}");
         let at = site.sched.site_named("mx").unwrap();
         let causes: Vec<_> =
             site.sched.explain_site(at, site.now).unwrap().hosts.iter().map(|host| host.fails).collect();

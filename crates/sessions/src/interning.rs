@@ -12,7 +12,7 @@ use stentor_tls_policy::Wish;
 use tokio::sync::oneshot;
 
 use stentor_core::committer::MergedRecipients;
-use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::envelope::{EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job};
 use stentor_core::lists::INTERN_ADDRESSES_MAX;
 use stentor_core::next_hops::own_hop_by_rule;
@@ -48,10 +48,10 @@ impl InternedRecipients {
         Ok(())
     }
 
-    fn recipients(mut self) -> Option<Recipients> {
+    fn recipients(mut self) -> Option<EnvelopeRecipients> {
         let pin = self.pinned?;
         let params = self.merged.params();
-        Some(Recipients::Interned(self.merged.ids, params, pin))
+        Some(EnvelopeRecipients::Interned(self.merged.ids, params, pin))
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) async fn intern_ahead(
     mut envelopes: Vec<NewEnvelope>,
 ) -> Result<Vec<NewEnvelope>, IntakeRefusal> {
     for envelope in &mut envelopes {
-        let Recipients::Addresses(addresses) = &mut envelope.recipients else { continue };
+        let EnvelopeRecipients::Addresses(addresses) = &mut envelope.recipients else { continue };
         let bytes: usize = addresses.iter().map(|to| to.address.as_str().len()).sum();
         if addresses.len() <= INTERN_ADDRESSES_MAX && bytes <= INTERN_AHEAD_BYTES {
             continue;
@@ -108,7 +108,7 @@ pub(super) async fn subscribers_at(
     subscribers: Subscribers<'_>,
     hop: Option<&NextHop>,
     wish: Wish,
-) -> Result<Recipients, IntakeRefusal> {
+) -> Result<EnvelopeRecipients, IntakeRefusal> {
     let all: Vec<u32> = match &subscribers {
         Subscribers::Of(list) => {
             let all = core.with(|hub, _| hub.store.receiving_subscribers(list)).ok_or(IntakeRefusal::ListGone)?;
@@ -139,5 +139,5 @@ pub(super) async fn subscribers_at(
         let params = std::iter::repeat_with(RcptParams::default);
         ahead.add(core, entries, params).await?;
     }
-    Ok(ahead.recipients().unwrap_or(Recipients::List))
+    Ok(ahead.recipients().unwrap_or(EnvelopeRecipients::List))
 }

@@ -17,7 +17,7 @@ use stentor_queue::ids::Ms;
 
 use stentor_core::Settings;
 use stentor_core::intake::IntakeRefusal;
-use stentor_core::people::{Reader, Readers, today};
+use stentor_core::people::{MailReader, MailReaders, today};
 use stentor_rules::NextHop;
 
 const NOBODY: Reply = Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error");
@@ -31,13 +31,13 @@ pub async fn redirected(
     address: &Address,
     facts: &HeaderFacts,
     now: Ms,
-) -> Result<Readers, Reply> {
+) -> Result<MailReaders, Reply> {
     let found = settings.readers_of(address, now).await.map_err(IntakeRefusal::reply)?;
     if found.is_nobody() {
         return Err(NOBODY);
     }
     check_forwarded(facts, address, &found)?;
-    for Reader { to, .. } in &found.people {
+    for MailReader { to, .. } in &found.people {
         if let Some(alias) = alias_of(settings, &to.address, to.route.hop.as_ref()) {
             check_delivered_to(facts, &alias)?;
         }
@@ -47,12 +47,12 @@ pub async fn redirected(
 
 /// Checks an alias that a rule names like one that a client names. Otherwise mail that returns from its people would be
 /// sent to all of them again, and double in each pass.
-pub(super) fn check_forwarded(facts: &HeaderFacts, address: &Address, found: &Readers) -> Result<(), Reply> {
+pub(super) fn check_forwarded(facts: &HeaderFacts, address: &Address, found: &MailReaders) -> Result<(), Reply> {
     if found.stand_behind(address) { check_delivered_to(facts, address) } else { Ok(()) }
 }
 
 /// The address as [`AcceptedRcpt::via`](super::judge::AcceptedRcpt) has it for one who reads its mail.
-pub(super) fn via(address: &Arc<Address>, reader: &Reader) -> Option<Arc<Address>> {
+pub(super) fn via(address: &Arc<Address>, reader: &MailReader) -> Option<Arc<Address>> {
     (**address != reader.to.address || reader.owner.is_some()).then(|| address.clone())
 }
 
@@ -74,10 +74,10 @@ pub(super) fn alias_envelope(
 }
 
 /// The envelope senders that those have who get a message that a rule redirects or copies to an address, in their order.
-pub fn senders(settings: &Settings, address: &Address, found: &Readers, sender: &str, now: Ms) -> Vec<String> {
+pub fn senders(settings: &Settings, address: &Address, found: &MailReaders, sender: &str, now: Ms) -> Vec<String> {
     let address = Arc::new(address.clone());
-    let of = |reader: &Reader| {
-        let Reader { to, owner } = reader;
+    let of = |reader: &MailReader| {
+        let MailReader { to, owner } = reader;
         let via = via(&address, reader);
         let envelope = alias_envelope(settings, &to.address, to.route.hop.as_ref(), via.as_deref(), owner.as_ref())?;
         Some((is_same(&to.address, &envelope.0), envelope))
@@ -88,7 +88,7 @@ pub fn senders(settings: &Settings, address: &Address, found: &Readers, sender: 
             groups.entry(group).or_default().push(&reader.to.address);
         }
     }
-    let sender_of = |reader: &Reader| match of(reader).and_then(|group| groups.get_key_value(&group)) {
+    let sender_of = |reader: &MailReader| match of(reader).and_then(|group| groups.get_key_value(&group)) {
         None => sender.to_owned(),
         Some(((_, (.., owner)), to)) => alias_sender(settings, owner.clone(), sender, &mut to.iter().copied(), now),
     };

@@ -8,13 +8,13 @@ use clap::Args;
 use stentor_config::{self as config, Config, Diagnostic, Places};
 use stentor_control::format::Width;
 use stentor_control::{
-    Client, ClientError, ErrorCode, HostsOptions, Observe, Problem, Reply, ReportOptions, Request, Selection, protocol,
-    render,
+    Client, ControlError, ErrorCode, HostsOptions, Observe, Problem, Reply, ReportOptions, Request, Selection,
+    protocol, render,
 };
 use stentor_history::StoryQuery;
 use stentor_queue::ids::MessageId;
 use stentor_records::escape::{lines, printable, without_traps};
-use stentor_records::trace::Message;
+use stentor_records::trace::MessageTrace;
 
 use crate::hints::ServerReference;
 use crate::output::{is_closed, print, repeat};
@@ -149,25 +149,25 @@ impl ServerArgs {
 }
 
 /// Why a command fails.
-pub enum Failure {
+pub enum CommandError {
     Reason(String),
     /// The reason has been printed.
     Reported(ExitCode),
 }
 
-impl Failure {
+impl CommandError {
     /// Prints the reason unless that was done, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         match self {
-            Failure::Reason(why) => fail(&why),
-            Failure::Reported(code) => code,
+            CommandError::Reason(why) => fail(&why),
+            CommandError::Reported(code) => code,
         }
     }
 }
 
-impl From<String> for Failure {
-    fn from(why: String) -> Failure {
-        Failure::Reason(why)
+impl From<String> for CommandError {
+    fn from(why: String) -> CommandError {
+        CommandError::Reason(why)
     }
 }
 
@@ -274,7 +274,7 @@ pub(crate) enum ServerState {
 /// Whether a server accepts connections on this socket.
 pub(crate) fn server_at(socket: &Path) -> ServerState {
     match Client::connect(socket) {
-        Err(ClientError::Connect { source, .. }) => match source.kind() {
+        Err(ControlError::Connect { source, .. }) => match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
                 ServerState::Stopped
             }
@@ -364,7 +364,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         reply.and_then(|reply| {
             // Views report missing items themselves.
             if !matches!(&reply, Reply::Counted(_)) || !matches_nothing(request, &reply) {
-                print(&server.colour.paint(server.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
+                print(&server.colour.paint(server.given().complete(&show(&reply)))).map_err(ControlError::Output)?;
             }
             Ok(reply)
         })
@@ -377,7 +377,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
             Ok(false)
         }
         Ok(_) => Ok(true),
-        Err(ClientError::Refused(problem)) => Err(refused(
+        Err(ControlError::Refused(problem)) => Err(refused(
             server,
             &match request {
                 Request::QueueShow { id, .. } | Request::QuarantineShow { id } => server.left(*id, problem),
@@ -385,7 +385,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
             },
         )),
         // The reader closed the pipe.
-        Err(ClientError::Output(error)) if is_closed(&error) => Err(ExitCode::SUCCESS),
+        Err(ControlError::Output(error)) if is_closed(&error) => Err(ExitCode::SUCCESS),
         Err(error) => Err(server.fail(&error.to_string())),
     }
 }
@@ -440,28 +440,28 @@ fn state_of(history: &Path, id: &str) -> Option<String> {
     let reader = stentor_history::Reader::open(history).ok()?;
     let query = StoryQuery { what: id, is_sender: false, from: 0, pending: &[], messages_max: 1 };
     let (story, _) = stentor_history::story(&reader, &query).ok()?;
-    story.messages.iter().find(|message| message.id == id).map(Message::state)
+    story.messages.iter().find(|message| message.id == id).map(MessageTrace::state)
 }
 
 /// Finishes a reply that was streamed to standard output.
-pub(crate) fn streamed(server: &ServerArgs, result: Result<(), ClientError>) -> ExitCode {
+pub(crate) fn streamed(server: &ServerArgs, result: Result<(), ControlError>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(ClientError::Refused(problem)) => refused(server, &problem),
+        Err(ControlError::Refused(problem)) => refused(server, &problem),
         // The reader closed the pipe.
-        Err(ClientError::Output(error)) if is_closed(&error) => ExitCode::SUCCESS,
+        Err(ControlError::Output(error)) if is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => server.fail(&error.to_string()),
     }
 }
 
 /// Streams envelopes to standard output and prints the total to standard error.
-fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> {
+fn export(client: &mut Client, request: &Request) -> Result<Reply, ControlError> {
     let mut output = std::io::BufWriter::new(io::stdout().lock());
     let reply = client.ask_lines(request, &mut |line| match protocol::envelope_of(line) {
         Some(envelope) => writeln!(output, "{envelope}"),
         None => Ok(()),
     })?;
-    output.flush().map_err(ClientError::Output)?;
+    output.flush().map_err(ControlError::Output)?;
     eprint!("{}", render::reply(&reply, &zone::local()));
     Ok(reply)
 }

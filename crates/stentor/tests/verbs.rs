@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use stentor::serve::Server;
 use stentor_admin::operator::Operator;
 use stentor_config::Config;
-use stentor_control::{ActionResult, Client, ClientError, ErrorCode, MessageView, RecipientState, Reply, Request};
+use stentor_control::{ActionResult, Client, ControlError, ErrorCode, MessageView, RecipientState, Reply, Request};
 use stentor_control::{Selection, Verb, View};
 use stentor_core::Settings;
 use stentor_journal::{Journal, RealDisk};
@@ -156,7 +156,7 @@ impl World {
     fn show(&self, id: &str) -> Option<MessageView> {
         match self.client().ask(&Request::QueueShow { id: id.parse().unwrap(), recipients_max: 100 }) {
             Ok(Reply::Message(message)) => Some(*message),
-            Err(ClientError::Refused(problem)) if problem.code == ErrorCode::NotFound => None,
+            Err(ControlError::Refused(problem)) if problem.code == ErrorCode::NotFound => None,
             other => panic!("{other:?}"),
         }
     }
@@ -277,7 +277,7 @@ fn removed_and_bounced_recipients_end_by_the_operator() {
         Selection { list: Some("news".into()), ..narrow.clone() },
     ] {
         let request = Request::Act { verb: Verb::Remove, selection: unknown, dry_run: false, reason: None };
-        assert!(matches!(world.client().ask(&request), Err(ClientError::Refused(p)) if p.code == ErrorCode::NotFound));
+        assert!(matches!(world.client().ask(&request), Err(ControlError::Refused(p)) if p.code == ErrorCode::NotFound));
     }
     assert_eq!(world.fates()["pending"], 4, "nothing was changed");
 

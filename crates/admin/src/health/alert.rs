@@ -1,15 +1,15 @@
 //! Reports a condition that begins or ends: a line in the server's log, a note in the history (sent to webhooks with
 //! the event `health`), and an event for watchers.
 
-use stentor_core::live::health::Change;
+use stentor_core::live::health::ConditionChange;
 use stentor_core::{Core, log};
 use stentor_records::health::{Severity, note_of};
 use stentor_records::record::Topic;
 
-pub(super) fn report(core: &Core, change: &Change) {
+pub(super) fn report(core: &Core, change: &ConditionChange) {
     let (condition, is_raised) = match change {
-        Change::Raised(condition) => (condition, true),
-        Change::Ended(condition) => (condition, false),
+        ConditionChange::Raised(condition) => (condition, true),
+        ConditionChange::Ended(condition) => (condition, false),
     };
     let (name, subject) = (condition.name.as_str(), condition.subject.as_str());
     match (is_raised, condition.severity) {

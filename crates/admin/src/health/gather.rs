@@ -12,7 +12,7 @@ use stentor_core::live::health::{ConditionTexts, Moment, Name, Observation};
 use stentor_core::{Core, Settings};
 use stentor_milter::protocol::OnFailure;
 use stentor_queue::ids::Ms;
-use stentor_records::health::Outcomes;
+use stentor_records::health::ServiceOutcomes;
 use stentor_ruletables::TableTrouble;
 
 use super::clock;
@@ -112,7 +112,7 @@ impl Gatherer {
         let intake = &core.live.health.intake;
         let next = "run `stentor explain --from SENDER --to RECIPIENT` to see which rule or table decides; the \
             refusals are in the log";
-        let mut answered = |name, subject: &str, outcomes: &Outcomes, when: &str| {
+        let mut answered = |name, subject: &str, outcomes: &ServiceOutcomes, when: &str| {
             let tally = outcomes.read();
             let what = format!("all {when} with a temporary error; the last: {}", tally.why);
             seen.push(Observation::counted(name, subject, &tally, ConditionTexts::new(what, next)));

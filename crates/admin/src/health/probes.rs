@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stentor_core::Core;
 use stentor_core::live::health::Name;
 use stentor_queue::ids::Ms;
-use stentor_records::health::{Outcomes, Tally};
+use stentor_records::health::{ServiceOutcomes, ServiceTally};
 use stentor_resolve::{ProbeAnswer, Resolver};
 
 use super::{IDLE_MS, PROBE_MAX, RETRY_MS};
@@ -36,7 +36,7 @@ impl Drop for Turn {
 
 impl Schedule {
     /// Whether to probe a service now, given its counts.
-    pub fn due(&mut self, name: Name, subject: &str, tally: &Tally, steady: Ms) -> Option<Turn> {
+    pub fn due(&mut self, name: Name, subject: &str, tally: &ServiceTally, steady: Ms) -> Option<Turn> {
         let fresh = || ProbeState { at: steady, ..ProbeState::default() };
         let last = self.0.entry((name, subject.to_owned())).or_insert_with(fresh);
         let counts = (tally.successes, tally.failures);
@@ -61,14 +61,14 @@ impl Schedule {
 /// Whether the name servers reply, to look-ups or to probes.
 #[derive(Default)]
 pub(super) struct NameServers {
-    pub outcomes: Arc<Outcomes>,
+    pub outcomes: Arc<ServiceOutcomes>,
     /// Replies to look-ups at the last check.
     replies: u64,
 }
 
 impl NameServers {
     /// The name servers' counts; `None` if nothing was ever looked up, so they are not needed.
-    pub fn look(&mut self, resolver: &Resolver, schedule: &mut Schedule, steady: Ms) -> Option<Tally> {
+    pub fn look(&mut self, resolver: &Resolver, schedule: &mut Schedule, steady: Ms) -> Option<ServiceTally> {
         let counters = resolver.counters();
         if counters.queries == 0 || resolver.name_servers().is_empty() {
             return None;
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn a_service_that_others_ask_is_left_alone() {
         let mut schedule = Schedule::default();
-        let tally = |successes, failures| Tally { successes, failures, why: String::new() };
-        let mut due = |tally: &Tally, steady| schedule.due(Name::Milter, "m", tally, steady);
+        let tally = |successes, failures| ServiceTally { successes, failures, why: String::new() };
+        let mut due = |tally: &ServiceTally, steady| schedule.due(Name::Milter, "m", tally, steady);
         assert!((0..100).all(|s| due(&tally(s, 0), s * 1_000).is_none()), "a message each second");
         assert!(due(&tally(99, 0), 99_000 + IDLE_MS - 1).is_none());
         let turn = due(&tally(99, 0), 99_000 + IDLE_MS);

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stentor_control::problem::Problem;
-use stentor_control::{ActionResult, ErrorCode, Peer, Reply};
+use stentor_control::{ActionResult, ErrorCode, Reply, Requester};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::intake::{IntakeRefusal, Job};
 use stentor_core::memory::PIECE_BYTES;
 use stentor_core::own::{MessageIds, hand_in_last};
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::{ContentId, MessageId};
@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use crate::verbs::who;
 
 /// Sends the copy.
-pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<String>, peer: &Peer) -> Reply {
+pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<String>, peer: &Requester) -> Reply {
     match carry_out(core, id, to, reason, &who(peer)).await {
         Ok(copy) => Reply::Counted(Box::new(ActionResult {
             text: format!("release: a copy of {id} was queued to {to} as {copy}; {id} stays in the quarantine"),
@@ -69,7 +69,7 @@ async fn carry_out(
     let audit =
         Audit { at: core.clock.now(), who: who.to_owned(), verb: "quarantine_copy", detail: detail.to_string() };
     // The audit record is separate: the copy is an ordinary message of ours.
-    let recorded = core.intake.verb(audit, Change::TryNow { recipients: Vec::new() }).await;
+    let recorded = core.intake.verb(audit, QueueChange::TryNow { recipients: Vec::new() }).await;
     recorded.map_err(|refused| failed(&refused))?;
     let (content, last, size) = put(core, from).await.map_err(|error| failed(&error))?;
     let own = NewEnvelope::own(people, message_id, "copy from the quarantine");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use stentor_core::Core;
 use stentor_core::audit::Audit;
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageId;
 
@@ -51,7 +51,7 @@ pub async fn sweep(core: &Arc<Core>) {
             let detail = json!({"messages": over.len(), "recipients": recipients}).to_string();
             let audit = Audit { at: core.clock.now(), who: WHO.to_owned(), verb: "quarantine_expire", detail };
             let messages = over.len();
-            let change = Change::EndQuarantine { fate: Fate::Expired, recipients: over };
+            let change = QueueChange::EndQuarantine { fate: Fate::Expired, recipients: over };
             match core.intake.verb(audit, change).await {
                 Ok(()) => tracing::info!(messages, recipients, "quarantine: messages expired"),
                 Err(refused) => return tracing::warn!(%refused, "quarantine expiry failed; will retry"),

@@ -33,7 +33,7 @@ const RELEASED_MAX: usize = 10_000;
 
 /// The subject of a link.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Ticket {
+pub struct LinkSubject {
     pub message: MessageId,
     pub expires: Ms,
     pub recipient: String,
@@ -44,7 +44,7 @@ pub struct Ticket {
 pub struct Links {
     path: PathBuf,
     key: OnceLock<[u8; KEY_BYTES]>,
-    released: Mutex<(HashSet<Ticket>, VecDeque<Ticket>)>,
+    released: Mutex<(HashSet<LinkSubject>, VecDeque<LinkSubject>)>,
 }
 
 impl Links {
@@ -92,7 +92,7 @@ impl Links {
     ///
     /// # Errors
     /// There is no key and none can be created.
-    pub fn seal(&self, ticket: &Ticket) -> io::Result<String> {
+    pub fn seal(&self, ticket: &LinkSubject) -> io::Result<String> {
         let mut octets = [ticket.message.0.to_be_bytes(), ticket.expires.to_be_bytes()].concat();
         octets.extend_from_slice(ticket.recipient.as_bytes());
         let seal = mac(self.key()?, &octets).finalize().into_bytes();
@@ -101,7 +101,7 @@ impl Links {
     }
 
     /// Verifies a token; `None` if it is not ours, or has expired.
-    pub fn open(&self, token: &str, now: Ms) -> Option<Ticket> {
+    pub fn open(&self, token: &str, now: Ms) -> Option<LinkSubject> {
         let key = self.key.get()?;
         let octets = Some(token).filter(|token| token.len() <= TOKEN_BYTES_MAX)?;
         let octets = Base64UrlUnpadded::decode_vec(octets).ok()?;
@@ -111,11 +111,11 @@ impl Links {
         let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_be_bytes).ok();
         let (message, expires) = (MessageId(number(0)?), number(8)?);
         let recipient = String::from_utf8(recipient.to_vec()).ok()?;
-        (now < expires).then_some(Ticket { message, expires, recipient })
+        (now < expires).then_some(LinkSubject { message, expires, recipient })
     }
 
     /// Remembers a release.
-    pub fn released(&self, ticket: &Ticket) {
+    pub fn released(&self, ticket: &LinkSubject) {
         let mut released = self.released.lock();
         let (known, order) = &mut *released;
         if known.insert(ticket.clone()) {
@@ -129,7 +129,7 @@ impl Links {
     }
 
     /// Whether this link has released its message, as far as remembered.
-    pub fn has_released(&self, ticket: &Ticket) -> bool {
+    pub fn has_released(&self, ticket: &LinkSubject) -> bool {
         self.released.lock().0.contains(ticket)
     }
 }
@@ -149,8 +149,8 @@ mod tests {
 
     use super::*;
 
-    fn ticket(recipient: &str) -> Ticket {
-        Ticket { message: MessageId(7), expires: 100, recipient: recipient.to_owned() }
+    fn ticket(recipient: &str) -> LinkSubject {
+        LinkSubject { message: MessageId(7), expires: 100, recipient: recipient.to_owned() }
     }
 
     #[test]

@@ -18,14 +18,14 @@ use stentor_control::format::plural;
 use stentor_control::problem::Problem;
 use stentor_control::selection::AsOf;
 use stentor_control::{
-    ActionResult, ErrorCode, Peer, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply,
+    ActionResult, ErrorCode, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply, Requester,
     Selection, Verb,
 };
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
 use stentor_core::intake::IntakeRefusal;
-use stentor_core::verb::{Change, ReleasedPart};
+use stentor_core::verb::{QueueChange, ReleasedPart};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
@@ -36,7 +36,7 @@ use crate::verbs::{MailTotals, RecipientFilter, who};
 pub use copy::copy;
 pub use digest::send_when_due;
 pub use expiry::{expire, sweep};
-pub use link::{Links, Ticket};
+pub use link::{LinkSubject, Links};
 pub use own::{OwnCopy, OwnView, look_at_own, release_own};
 
 /// Messages examined per hold of the lock.
@@ -105,7 +105,7 @@ pub async fn act(
     selection: &Selection,
     dry_run: bool,
     reason: Option<String>,
-    peer: &Peer,
+    peer: &Requester,
 ) -> Reply {
     carry_out(core, verb, selection, dry_run, reason, &who(peer)).await
 }
@@ -186,10 +186,10 @@ async fn commit(
     let detail = Value::Object(detail).to_string();
     let audit = Audit { at: core.clock.now(), who: who.to_owned(), verb: verb.name(), detail };
     let change = if verb == Verb::QuarantineRelease {
-        Change::ReleaseQuarantined { parts: releases(core, found).await }
+        QueueChange::ReleaseQuarantined { parts: releases(core, found).await }
     } else {
         let recipients = found.into_iter().map(|found| (found.id, found.ids)).collect();
-        Change::EndQuarantine { fate: Fate::Removed, recipients }
+        QueueChange::EndQuarantine { fate: Fate::Removed, recipients }
     };
     core.intake.verb(audit, change).await
 }
@@ -274,7 +274,7 @@ pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
 }
 
 /// Shows one decoded message and records the access.
-pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Peer) -> Reply {
+pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Requester) -> Reply {
     match message(core, id).await {
         Ok(view) => {
             stentor_core::log::audit_note(core, "quarantine_show", &who(peer), &id.to_string());

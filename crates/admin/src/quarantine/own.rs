@@ -11,12 +11,12 @@ use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
 use stentor_core::intake::IntakeRefusal;
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
-use super::link::{Links, Ticket};
+use super::link::{LinkSubject, Links};
 use super::{Place, QuarantinedRecipients, releases, seen};
 
 /// The state of the copy.
@@ -55,7 +55,7 @@ fn own_ids(hub: &Hub, message: &Message, recipient: &str) -> IdSet {
 ///
 /// # Errors
 /// The content cannot be read now.
-pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &Ticket) -> std::io::Result<OwnCopy> {
+pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &LinkSubject) -> std::io::Result<OwnCopy> {
     let expire_ms = core.settings().config.quarantine.expire_ms;
     let found = core.with(|hub, _| {
         let message = hub.store.in_quarantine(ticket.message)?;
@@ -83,7 +83,7 @@ pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &Ticket) -> st
     Ok(OwnCopy::Kept(Box::new(view)))
 }
 
-fn left(links: &Links, ticket: &Ticket) -> OwnCopy {
+fn left(links: &Links, ticket: &LinkSubject) -> OwnCopy {
     if links.has_released(ticket) { OwnCopy::Released } else { OwnCopy::Gone }
 }
 
@@ -94,7 +94,7 @@ fn left(links: &Links, ticket: &Ticket) -> OwnCopy {
 pub async fn release_own(
     core: &Arc<Core>,
     links: &Links,
-    ticket: &Ticket,
+    ticket: &LinkSubject,
     client: &str,
 ) -> Result<Option<OwnCopy>, IntakeRefusal> {
     let found = core.with(|hub, _| {
@@ -108,7 +108,7 @@ pub async fn release_own(
     let who = format!("recipient={}", ticket.recipient);
     let audit = Audit { at: core.clock.now(), who, verb: "quarantine_release", detail: detail.to_string() };
     let parts = releases(core, vec![QuarantinedRecipients { id: ticket.message, ids, bytes_max }]).await;
-    core.intake.verb(audit, Change::ReleaseQuarantined { parts }).await?;
+    core.intake.verb(audit, QueueChange::ReleaseQuarantined { parts }).await?;
     tracing::info!(message = %ticket.message, recipient = %ticket.recipient, client, "quarantine: released by the \
         recipient");
     links.released(ticket);

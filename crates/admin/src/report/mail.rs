@@ -16,7 +16,7 @@ use stentor_core::Core;
 use stentor_core::envelope::EnvelopeRcpt;
 use stentor_core::intake::IntakeRefusal;
 use stentor_core::live::posts::Post;
-use stentor_core::own::Note;
+use stentor_core::own::NoticeText;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_queue::cause::Cause;
@@ -35,7 +35,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
     };
     // A finished post is still known here.
     let Some(report) = super::post(&core, post.id, None, &Zone::utc()).await else { return };
-    let note = Note {
+    let note = NoticeText {
         to: people,
         named,
         subject: format!("{}: delivery report of {}", post.list, post.id),

@@ -1,15 +1,15 @@
 //! The author of an action, for the audit record.
 
-use stentor_control::Peer;
+use stentor_control::Requester;
 
 /// Where login names are looked up; no directory service is queried, since it might hang.
 const PASSWD: &str = "/etc/passwd";
 
 /// Formats `uid=1000(ann) pid=4711`, or `user=ann address=192.0.2.1`.
-pub fn who(peer: &Peer) -> String {
+pub fn who(peer: &Requester) -> String {
     let (uid, pid) = match peer {
-        Peer::Process { uid, pid } => (*uid, *pid),
-        Peer::Http { who, address } => return format!("{who} address={address}"),
+        Requester::Process { uid, pid } => (*uid, *pid),
+        Requester::Http { who, address } => return format!("{who} address={address}"),
     };
     let table = std::fs::read_to_string(PASSWD).unwrap_or_default();
     let name = login(&table, uid).map(|name| format!("({name})")).unwrap_or_default();
@@ -35,9 +35,9 @@ mod tests {
         assert_eq!((login(table, 0), login(table, 1000)), (Some("root"), Some("ann")));
         assert_eq!((login(table, 7), login(table, 8)), (None, None));
         assert_eq!(
-            who(&Peer::Http { who: "token=ci".into(), address: [192, 0, 2, 1].into() }),
+            who(&Requester::Http { who: "token=ci".into(), address: [192, 0, 2, 1].into() }),
             "token=ci address=192.0.2.1"
         );
-        assert_eq!(who(&Peer::Process { uid: u32::MAX - 1, pid: None }), format!("uid={}", u32::MAX - 1));
+        assert_eq!(who(&Requester::Process { uid: u32::MAX - 1, pid: None }), format!("uid={}", u32::MAX - 1));
     }
 }

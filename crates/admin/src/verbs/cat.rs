@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use stentor_control::{ErrorCode, Part, Peer, Reply};
+use stentor_control::{ErrorCode, Part, Reply, Requester};
 use stentor_core::{Core, log};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::mpsc;
@@ -14,7 +14,13 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// The end of a header (RFC 5322 section 2.1).
 const EMPTY_LINE: &[u8; 4] = b"\r\n\r\n";
 
-pub async fn cat(core: &Arc<Core>, id: MessageId, part: Part, peer: &Peer, pieces: mpsc::Sender<Vec<u8>>) -> Reply {
+pub async fn cat(
+    core: &Arc<Core>,
+    id: MessageId,
+    part: Part,
+    peer: &Requester,
+    pieces: mpsc::Sender<Vec<u8>>,
+) -> Reply {
     let found = core.with(|hub, _| {
         let queued = hub.store.no_of(id).and_then(|no| hub.store.message(no));
         let message = queued.or_else(|| hub.store.in_quarantine(id))?;

@@ -29,18 +29,18 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stentor_control::format::plural;
 use stentor_control::selection::AsOf;
-use stentor_control::{ActionResult, ErrorCode, Peer, Reply, Selection, Verb};
+use stentor_control::{ActionResult, ErrorCode, Reply, Requester, Selection, Verb};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
 use stentor_core::intake::IntakeRefusal;
 use stentor_core::live::action::ActionNow;
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_sched::{Enhanced, Failure};
+use stentor_sched::{Enhanced, FailedRcpt};
 
 use self::subject::{still_queued, with_subject};
 use self::walk::SelectedRecipients;
@@ -124,7 +124,7 @@ pub async fn act(
     selection: &Selection,
     dry_run: bool,
     reason: Option<String>,
-    peer: &Peer,
+    peer: &Requester,
 ) -> Reply {
     let who = who(peer);
     let reply = carry_out(core, verb, None, selection, dry_run, reason, &who).await;
@@ -286,10 +286,10 @@ impl Order {
         let change = match self.verb {
             Verb::Hold | Verb::Release => {
                 let messages = parts.into_iter().map(|(_, id, _)| id).collect();
-                Change::Hold { held: self.verb == Verb::Hold, messages }
+                QueueChange::Hold { held: self.verb == Verb::Hold, messages }
             }
-            Verb::Remove => Change::Settle { fate: Fate::Removed, recipients: all(parts) },
-            Verb::Requeue => Change::TryNow { recipients: all(parts) },
+            Verb::Remove => QueueChange::Settle { fate: Fate::Removed, recipients: all(parts) },
+            Verb::Requeue => QueueChange::TryNow { recipients: all(parts) },
             Verb::Bounce => return self.bounce(core, parts).await,
             // These do not concern the queue.
             Verb::QuarantineRelease | Verb::QuarantineDelete => return Ok(()),
@@ -301,7 +301,7 @@ impl Order {
     async fn bounce(&self, core: &Arc<Core>, parts: Vec<Part>) -> Result<(), IntakeRefusal> {
         let mut reports = tokio::task::JoinSet::new();
         for (no, id, ids) in parts {
-            let failures: Vec<Failure> = ids.iter().map(|id| self.failure(AddressId(id))).collect();
+            let failures: Vec<FailedRcpt> = ids.iter().map(|id| self.failure(AddressId(id))).collect();
             let recipients = failures.len() as u64;
             let (core, audit, stands) = (core.clone(), self.audit_of(core, id, recipients), self.standing.is_some());
             reports.spawn(async move {
@@ -319,8 +319,8 @@ impl Order {
         result
     }
 
-    fn failure(&self, id: AddressId) -> Failure {
-        Failure { id, expired: false, dsn: DSN_BOUNCED, code: 0, text: self.reason.clone(), host: None }
+    fn failure(&self, id: AddressId) -> FailedRcpt {
+        FailedRcpt { id, expired: false, dsn: DSN_BOUNCED, code: 0, text: self.reason.clone(), host: None }
     }
 
     fn audit(&self, core: &Core, messages: u64, recipients: u64) -> Audit {

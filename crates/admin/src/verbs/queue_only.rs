@@ -12,12 +12,12 @@ use stentor_config::InForce;
 use stentor_control::format::{instant, plural};
 use stentor_control::problem::Problem;
 use stentor_control::queue_only_view::words;
-use stentor_control::{ActionResult, ErrorCode, Peer, QueueOnlyView, Reply};
+use stentor_control::{ActionResult, ErrorCode, QueueOnlyView, Reply, Requester};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
 use stentor_core::settings::Settings;
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_mail::address::normalise_domain;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, MessageNo, Ms};
@@ -45,7 +45,7 @@ pub async fn queue_only(
     for_s: Option<u64>,
     dry_run: bool,
     reason: Option<String>,
-    peer: &Peer,
+    peer: &Requester,
 ) -> Reply {
     let scope = match named(core, scope, is_on) {
         Ok(scope) => scope,
@@ -86,7 +86,8 @@ pub async fn queue_only(
     } else if !is_on {
         detail["end"] = true.into();
     }
-    let change = Change::Suspend { suspended: is_on, what, until, reason: if is_on { said } else { String::new() } };
+    let change =
+        QueueChange::Suspend { suspended: is_on, what, until, reason: if is_on { said } else { String::new() } };
     if let Err(refused) = core
         .intake
         .verb(Audit { at: now, who: who(peer), verb: "queue_only", detail: detail.to_string() }, change)
@@ -107,7 +108,7 @@ pub async fn queue_only(
 }
 
 /// Tries the present queue once, or counts it.
-pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Peer) -> Reply {
+pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Requester) -> Reply {
     let census = count_all(core).await;
     let stopped = [Cause::Held, Cause::Suspended].map(|cause| (census.total.of(cause), cause.name()));
     let totals = MailTotals {
@@ -123,7 +124,7 @@ pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: 
     }
     let detail = json!({"messages": totals.messages, "recipients": totals.recipients, "reason": reason}).to_string();
     let audit = Audit { at: core.clock.now(), who: who(peer), verb: "queue_run", detail };
-    match core.intake.verb(audit, Change::RunQueue).await {
+    match core.intake.verb(audit, QueueChange::RunQueue).await {
         Ok(()) => counted(format!("trying {all} once{not}"), totals, kept, false),
         Err(refused) => Reply::error(ErrorCode::Failed, format!("queue run: {refused}")),
     }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use stentor_control::format::{instant, quoted};
 use stentor_control::problem::Problem;
-use stentor_control::{BounceTerm, ErrorCode, Peer, Reply, Selection, StandingBounceView, Verb};
+use stentor_control::{BounceTerm, ErrorCode, Reply, Requester, Selection, StandingBounceView, Verb};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_queue::ids::Ms;
 use stentor_queue::standing_bounces::StandingBounce;
 use stentor_records::civil::Zone;
@@ -38,7 +38,7 @@ pub async fn bounce(
     standing: BounceTerm,
     dry_run: bool,
     reason: Option<String>,
-    peer: &Peer,
+    peer: &Requester,
 ) -> Reply {
     let begins = standing != BounceTerm::End;
     let bounce = match named(core, selection, begins).await {
@@ -70,7 +70,7 @@ pub async fn bounce(
         };
     }
     let text = reason.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| REASON_DEFAULT.to_owned());
-    let change = Change::Suspend {
+    let change = QueueChange::Suspend {
         suspended: begins,
         what: name.clone(),
         until,

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use serde_json::json;
 use stentor_control::format::{instant, plural, quoted};
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Peer, Reply, Selection, Subject, Verb};
+use stentor_control::{ErrorCode, Reply, Requester, Selection, Subject, Verb};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
 use stentor_core::limits::Limit;
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_delivery::{LookupContext, look_up};
 use stentor_mail::address::normalise_domain;
 use stentor_queue::message::Message;
@@ -36,7 +36,7 @@ pub async fn suspend(
     subject: Subject,
     reason: Option<String>,
     for_s: Option<u64>,
-    peer: &Peer,
+    peer: &Requester,
 ) -> Reply {
     let (what, is_new) = match found(core, suspended, &subject).await {
         Ok(named) => named,
@@ -64,7 +64,7 @@ pub async fn suspend(
         detail["until"] = instant(until, &Zone::utc()).into();
     }
     let audit = Audit { at: now, who: who(peer), verb, detail: detail.to_string() };
-    let change = Change::Suspend { suspended, what: what.clone(), until, reason: String::new() };
+    let change = QueueChange::Suspend { suspended, what: what.clone(), until, reason: String::new() };
     match core.intake.verb(audit, change).await {
         Ok(()) => {
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
@@ -89,7 +89,7 @@ fn words(what: &str) -> String {
 }
 
 /// Counts what a suspension would stop now, without changing anything.
-pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
+pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Reply {
     let what = match found(core, true, &subject).await {
         Ok((what, _)) => what,
         Err(problem) => return Reply::Error(problem),

@@ -28,8 +28,8 @@ use tokio::sync::watch;
 pub use self::places::{FAILED_MAX, NEW_MAX, PLACES_MAX, Place, Places, Responsiveness};
 use self::shelf::{Entry, Shelf};
 pub use self::sites::{
-    ANSWERING_MS, EntryOutcome, FailureScope, LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, Names, Question,
-    REPLYING_MS, SITES_MAX, Sites,
+    ANSWERING_MS, CallAheadQuery, CallAheadSites, EntryOutcome, FailureScope, LINE_AFTER_FAILURE_MAX, LINE_MAX,
+    LINE_OF_CLIENT_MAX, Names, REPLYING_MS, SITES_MAX,
 };
 
 /// Maximum number of open questions, including those that wait for their turn.
@@ -37,7 +37,7 @@ pub const ASKED_MAX: usize = 1_024;
 
 /// A next hop's answer about a recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallAheadResult {
     /// The next hop accepts mail for the recipient.
     Exists,
     /// The next hop refuses the recipient permanently, or there is no next hop: the client's reply, and the reason for
@@ -77,17 +77,17 @@ pub struct Counters {
 }
 
 /// Receives the answer to an open question.
-pub type AnswerReceiver = watch::Receiver<Option<Answer>>;
+pub type AnswerReceiver = watch::Receiver<Option<CallAheadResult>>;
 
 /// Result of looking up a recipient in the cache.
 pub enum CacheLookup {
-    Known(Answer),
+    Known(CallAheadResult),
     /// The answer is still valid but due for a refresh.
-    Refresh(Answer, Ticket),
+    Refresh(CallAheadResult, QueryTicket),
     /// The question is already open.
     Wait(AnswerReceiver),
     /// The caller must ask.
-    Ask(Ticket, AnswerReceiver),
+    Ask(QueryTicket, AnswerReceiver),
     /// Too many questions are open.
     Crowded,
 }
@@ -96,7 +96,7 @@ pub enum CacheLookup {
 #[derive(Default)]
 pub struct CallAhead {
     state: Mutex<State>,
-    pub sites: Sites,
+    pub sites: CallAheadSites,
     pub places: Places,
     pub counters: Counters,
 }
@@ -132,11 +132,11 @@ impl CallAhead {
         CacheLookup::Ask(ticket, awaited)
     }
 
-    fn ticket(self: &Arc<Self>, state: &mut State, key: &str) -> (Ticket, AnswerReceiver) {
+    fn ticket(self: &Arc<Self>, state: &mut State, key: &str) -> (QueryTicket, AnswerReceiver) {
         let (sender, awaited) = watch::channel(None);
         let key: Arc<str> = key.into();
         state.asked.insert(key.clone(), awaited.clone());
-        (Ticket { of: self.clone(), key, sender }, awaited)
+        (QueryTicket { of: self.clone(), key, sender }, awaited)
     }
 
     /// Forgets all refusals and undecided answers: the operator may just have created a mailbox.
@@ -153,33 +153,33 @@ impl CallAhead {
 }
 
 /// The right to answer an open question. Dropping it without an answer closes the question.
-pub struct Ticket {
+pub struct QueryTicket {
     of: Arc<CallAhead>,
     key: Arc<str>,
-    sender: watch::Sender<Option<Answer>>,
+    sender: watch::Sender<Option<CallAheadResult>>,
 }
 
-impl Ticket {
-    pub fn answer(self, answer: Answer, config: &CallAheadConfig, now: Ms) {
+impl QueryTicket {
+    pub fn answer(self, answer: CallAheadResult, config: &CallAheadConfig, now: Ms) {
         let counters = &self.of.counters;
         let (counter, ttl_ms) = match &answer {
-            Answer::Exists => (&counters.exists, config.positive_ttl_ms),
-            Answer::Refused(..) => (&counters.refused, config.negative_ttl_ms),
-            Answer::Undecided(_) => (&counters.undecided, config.failure_ttl_ms),
+            CallAheadResult::Exists => (&counters.exists, config.positive_ttl_ms),
+            CallAheadResult::Refused(..) => (&counters.refused, config.negative_ttl_ms),
+            CallAheadResult::Undecided(_) => (&counters.undecided, config.failure_ttl_ms),
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let mut state = self.of.state.lock();
         let (key, max) = (self.key.clone(), config.cache_entries_max);
         let entry = |refresh_at| Entry { answer: answer.clone(), until: now + ttl_ms, refresh_at };
         match &answer {
-            Answer::Exists => {
+            CallAheadResult::Exists => {
                 state.others.remove(&key);
                 state.exists.put(key, entry(now + config.positive_refresh_ms), max);
             }
-            Answer::Undecided(_) if state.exists.get(&key, now).is_some() => {
+            CallAheadResult::Undecided(_) if state.exists.get(&key, now).is_some() => {
                 state.exists.put_off(&key, now + config.failure_ttl_ms);
             }
-            Answer::Undecided(_) | Answer::Refused(..) => {
+            CallAheadResult::Undecided(_) | CallAheadResult::Refused(..) => {
                 state.exists.remove(&key);
                 state.others.put(key, entry(Ms::MAX), max);
             }
@@ -189,7 +189,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for QueryTicket {
     fn drop(&mut self) {
         self.of.state.lock().asked.remove(&self.key);
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use stentor_queue::ids::Ms;
 
-use super::Answer;
+use super::CallAheadResult;
 
 pub(super) struct Entry {
-    pub answer: Answer,
+    pub answer: CallAheadResult,
     pub until: Ms,
     /// When the answer is due for a refresh.
     pub refresh_at: Ms,

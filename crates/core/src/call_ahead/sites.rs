@@ -19,7 +19,7 @@ use stentor_queue::site::{SitePlan, Target};
 use tokio::sync::Notify;
 
 use super::super::Settings;
-use super::{ReasonTexts, Responsiveness, Ticket};
+use super::{QueryTicket, ReasonTexts, Responsiveness};
 
 pub const SITES_MAX: usize = 1_024;
 /// Maximum number of questions waiting at one site.
@@ -50,13 +50,13 @@ impl Names {
 }
 
 /// A question about one recipient.
-pub struct Question {
+pub struct CallAheadQuery {
     /// The client on whose behalf the question is asked: see [`stentor_policy::counted_as`].
     pub client: IpAddr,
     pub names: Names,
     pub plan: Arc<SitePlan>,
     pub settings: Arc<Settings>,
-    pub ticket: Ticket,
+    pub ticket: QueryTicket,
     /// When all who wait for the answer give up.
     pub deadline: Ms,
 }
@@ -66,18 +66,18 @@ pub enum EntryOutcome {
     /// The question is in line; `Some` if a worker must be started for the site, with its wake-up signal.
     Waits(Option<Arc<Notify>>),
     /// The site is failing, for this reason.
-    Failing(Question, ReasonTexts),
+    Failing(CallAheadQuery, ReasonTexts),
     /// Too many questions wait.
-    Full(Question),
+    Full(CallAheadQuery),
 }
 
 #[derive(Default)]
-pub struct Sites(Mutex<HashMap<Arc<str>, Site, foldhash::fast::RandomState>>);
+pub struct CallAheadSites(Mutex<HashMap<Arc<str>, Site, foldhash::fast::RandomState>>);
 
 /// What a worker that could not open a session must do.
 pub enum FailureScope {
     /// The site does not answer: report that to all questions from its line.
-    Site(Vec<Question>),
+    Site(Vec<CallAheadQuery>),
     /// The site answers other workers, one of which takes the question; this worker ends.
     Worker,
     /// The site answered a moment ago and has no other worker: only this question fails.
@@ -87,7 +87,7 @@ pub enum FailureScope {
 #[derive(Default)]
 struct Site {
     /// Questions by round; each round has one question per client.
-    line: VecDeque<(u64, Question)>,
+    line: VecDeque<(u64, CallAheadQuery)>,
     /// Round of the last question taken.
     round: u64,
     workers: usize,
@@ -107,9 +107,9 @@ struct Site {
     failing: Option<(Ms, ReasonTexts)>,
 }
 
-impl Sites {
+impl CallAheadSites {
     /// Hands a question to its site.
-    pub fn enter(&self, question: Question, workers_max: usize, now: Ms) -> EntryOutcome {
+    pub fn enter(&self, question: CallAheadQuery, workers_max: usize, now: Ms) -> EntryOutcome {
         let mut sites = self.0.lock();
         if sites.len() >= SITES_MAX && !sites.contains_key(&question.plan.key) {
             sites.retain(|_, site| site.workers > 0 || site.is_failing(now) || site.is_replying(now));
@@ -169,7 +169,7 @@ impl Sites {
     }
 
     /// Returns the next question for a worker of the site; without one the worker counts as idle.
-    pub fn next(&self, site: &str) -> Option<Question> {
+    pub fn next(&self, site: &str) -> Option<CallAheadQuery> {
         let mut sites = self.0.lock();
         let site = sites.get_mut(site)?;
         let Some((round, next)) = site.line.pop_front() else {
@@ -217,7 +217,7 @@ impl Sites {
     pub fn fail(
         &self,
         name: &str,
-        question: &mut Option<Question>,
+        question: &mut Option<CallAheadQuery>,
         why: &ReasonTexts,
         now: Ms,
         until: Ms,
@@ -261,7 +261,7 @@ impl Sites {
 
 impl Site {
     /// Puts a question into the first round without one of its client.
-    fn queue(&mut self, question: Question) {
+    fn queue(&mut self, question: CallAheadQuery) {
         let last = self.line.iter().rfind(|(_, other)| other.client == question.client);
         let round = last.map_or(self.round, |(round, _)| round + 1);
         let at = self.line.partition_point(|(other, _)| *other <= round);

@@ -12,7 +12,7 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 
 use super::{Answer, Committer};
-use crate::envelope::{AcceptanceFacts, Body, NewEnvelope, Recipients};
+use crate::envelope::{AcceptanceFacts, ContentBytes, EnvelopeRecipients, NewEnvelope};
 use crate::hub::Hub;
 use crate::intake::{AssignedId, FateRecord, IntakeRefusal, InternedAddresses, Job, Submission};
 use crate::verb::VerbJob;
@@ -32,7 +32,7 @@ pub(super) enum BatchEffect {
     Message {
         accepts: Vec<AcceptedEnvelope>,
         content: ContentId,
-        body: Option<Body>,
+        body: Option<ContentBytes>,
         held: bool,
         fate_records: Vec<FateRecord>,
         answer: Answer<()>,
@@ -182,15 +182,15 @@ impl<L: Log> Committer<L> {
     ) -> Result<Accept, IntakeRefusal> {
         let mut params = Vec::new();
         let recipients = match envelope.recipients {
-            Recipients::List => {
+            EnvelopeRecipients::List => {
                 let name = envelope.list.as_deref().unwrap_or_default();
                 hub.store.receiving_subscribers(name).ok_or(IntakeRefusal::ListGone)?
             }
-            Recipients::Interned(ids, known, _) => {
+            EnvelopeRecipients::Interned(ids, known, _) => {
                 params = known;
                 ids
             }
-            Recipients::Addresses(addresses) => {
+            EnvelopeRecipients::Addresses(addresses) => {
                 let mut merged = MergedRecipients::default();
                 // A report must find room, or the recipients it reports on would wait for ever.
                 let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };

@@ -17,9 +17,9 @@ pub struct ActionNow {
 
 /// The action in progress, if any; see the module's head.
 #[derive(Default)]
-pub struct Action(Mutex<Option<ActionNow>>);
+pub struct ActionProgress(Mutex<Option<ActionNow>>);
 
-impl Action {
+impl ActionProgress {
     /// Starts an action; dropping the guard ends it.
     pub fn begin(&self, action: ActionNow) -> ActionGuard<'_> {
         *self.0.lock() = Some(action);
@@ -32,7 +32,7 @@ impl Action {
 }
 
 /// Ends the action when it is dropped.
-pub struct ActionGuard<'a>(&'a Action);
+pub struct ActionGuard<'a>(&'a ActionProgress);
 
 impl ActionGuard<'_> {
     /// Sets the number of recipients done.
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn an_action_is_seen_until_it_ends() {
-        let action = Action::default();
+        let action = ActionProgress::default();
         assert_eq!(action.now(), None);
         let now = ActionNow { verb: "remove", who: "uid=0".to_owned(), since: 5, recipients: 0 };
         let under_way = action.begin(now.clone());

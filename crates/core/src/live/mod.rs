@@ -17,7 +17,7 @@ pub mod posts;
 pub mod rings;
 pub mod traffic;
 
-use self::action::Action;
+use self::action::ActionProgress;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_records::now::{Counts, MachineNow, Totals};
 use stentor_sched::verdict::Judge;
-use stentor_sched::{Failure, RcptOutcome, SessionSoFar};
+use stentor_sched::{FailedRcpt, RcptOutcome, SessionSoFar};
 
 use self::events::Events;
 use self::filters::Filters;
@@ -78,7 +78,7 @@ pub struct Live {
     /// The server's health.
     pub health: Health,
     /// The operator action in progress.
-    pub action: Action,
+    pub action: ActionProgress,
     /// Watchers of sessions.
     pub traffic: Traffic,
     rings: Mutex<Rings>,
@@ -188,7 +188,7 @@ impl Live {
     }
 
     /// Counts recipients whose attempts are over.
-    pub fn given_up(&self, failures: &[Failure]) {
+    pub fn given_up(&self, failures: &[FailedRcpt]) {
         let expired = failures.iter().filter(|failure| failure.expired).count();
         self.totals.expired.fetch_add(expired as u64, Ordering::Relaxed);
         self.totals.bounced.fetch_add((failures.len() - expired) as u64, Ordering::Relaxed);

@@ -49,19 +49,19 @@ pub enum Pressure {
 
 /// Octets used at which pushing back begins and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Marks {
+pub struct Watermarks {
     pub stop: u64,
     pub slow: u64,
     /// Below this the pressure ends.
     pub plenty: u64,
 }
 
-impl Marks {
+impl Watermarks {
     /// Computes the marks. An eighth of the limit stays free for memory without a budget (connection buffers, a batch,
     /// the kernel's share), and twice the memory of bodies that may still arrive (see [`bodies_bytes`]).
-    pub fn of(limit: u64, bodies: u64) -> Marks {
+    pub fn of(limit: u64, bodies: u64) -> Watermarks {
         let slow = (limit - limit / 8).saturating_sub(2 * bodies);
-        Marks { stop: slow + limit / 8, slow, plenty: slow - slow / 16 }
+        Watermarks { stop: slow + limit / 8, slow, plenty: slow - slow / 16 }
     }
 }
 
@@ -114,7 +114,7 @@ impl MemoryGroup {
     pub fn pressure(&self, bodies: u64, before: Pressure) -> Pressure {
         let of = |folder: &PathBuf| {
             let limit = self.limit_of(folder)?;
-            let marks = Marks::of(limit, bodies.min(bodies_bytes(limit)));
+            let marks = Watermarks::of(limit, bodies.min(bodies_bytes(limit)));
             let used = self.used_of(folder)?;
             Some(if used > marks.stop {
                 Pressure::Stop
@@ -169,7 +169,10 @@ mod tests {
         assert_eq!(group.limit_bytes(), Some(128 * MIB));
         assert_eq!(group.used_of(&root.path().join("a")), Some(70 * MIB));
         // 112 MiB less twice 16 for bodies; a sixteenth below that ends the pressure.
-        assert_eq!(Marks::of(128 * MIB, 16 * MIB), Marks { stop: 96 * MIB, slow: 80 * MIB, plenty: 75 * MIB });
+        assert_eq!(
+            Watermarks::of(128 * MIB, 16 * MIB),
+            Watermarks { stop: 96 * MIB, slow: 80 * MIB, plenty: 75 * MIB }
+        );
         let at = |used: u64, before| {
             fs::write(root.path().join("a/memory.current"), (used + 50 * MIB).to_string()).unwrap();
             group.pressure(256 * MIB, before)

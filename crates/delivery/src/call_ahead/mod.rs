@@ -39,7 +39,7 @@ use self::worker::Outcome;
 use crate::short_session::Engine;
 use crate::{LookupContext, generic_address, look_up};
 use stentor_core::call_ahead::{
-    Answer, AnswerReceiver, CacheLookup, EntryOutcome, Names, Question, ReasonTexts, Ticket,
+    AnswerReceiver, CacheLookup, CallAheadQuery, CallAheadResult, EntryOutcome, Names, QueryTicket, ReasonTexts,
 };
 use stentor_core::clock::Clock;
 use stentor_core::limits::Limit;
@@ -58,14 +58,14 @@ const CROWDED: &str = "too many call-ahead checks in progress";
 
 /// A recipient, and where its mail goes.
 #[derive(Clone)]
-pub struct Recipient {
+pub struct RoutedRcpt {
     pub address: Address,
     pub hop: NextHop,
     /// Route kept with it, if its next hop is not the domain's.
     pub route: Route,
 }
 
-impl Recipient {
+impl RoutedRcpt {
     /// Returns the addresses to ask about, and the cache key, which includes the next hop.
     async fn names(&self, settings: &Settings) -> Result<(Names, String), ReasonTexts> {
         let hosts = match &self.hop {
@@ -102,12 +102,12 @@ impl Recipient {
 }
 
 /// Returns the refusal for an answer, with the reason for the operator. `None`: the recipient is accepted.
-pub fn refusal(answer: Answer, on_failure: UnverifiedAction) -> Option<(Reply, Arc<str>)> {
+pub fn refusal(answer: CallAheadResult, on_failure: UnverifiedAction) -> Option<(Reply, Arc<str>)> {
     match answer {
-        Answer::Exists => None,
-        Answer::Refused(reply, log) => Some((reply, log)),
-        Answer::Undecided(_) if on_failure == UnverifiedAction::Accept => None,
-        Answer::Undecided(ReasonTexts { client, log }) => Some((
+        CallAheadResult::Exists => None,
+        CallAheadResult::Refused(reply, log) => Some((reply, log)),
+        CallAheadResult::Undecided(_) if on_failure == UnverifiedAction::Accept => None,
+        CallAheadResult::Undecided(ReasonTexts { client, log }) => Some((
             Reply::new(450, Enhanced::new(4, 1, 1), format!("The recipient could not be verified: {client}")),
             log,
         )),
@@ -115,14 +115,14 @@ pub fn refusal(answer: Answer, on_failure: UnverifiedAction) -> Option<(Reply, A
 }
 
 /// Asks whether a recipient's next hop accepts mail for it, as far as that can be found out in time.
-pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, recipient: Recipient) -> Answer {
+pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, recipient: RoutedRcpt) -> CallAheadResult {
     let begun = core.clock.steady();
     let timeout_ms = settings.config.call_ahead.timeout_ms;
     let names = tokio::time::timeout(Duration::from_millis(timeout_ms), recipient.names(settings)).await;
     let (names, key) = match names {
         Ok(Ok(found)) => found,
-        Ok(Err(words)) => return Answer::Undecided(words),
-        Err(_) => return Answer::Undecided(late(settings)),
+        Ok(Err(words)) => return CallAheadResult::Undecided(words),
+        Err(_) => return CallAheadResult::Undecided(late(settings)),
     };
     let start = |ticket| {
         let (core, settings, client) = (core.clone(), settings.clone(), counted_as(client));
@@ -142,14 +142,14 @@ pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rec
         }
         CacheLookup::Crowded => {
             core.limits.hit(Limit::CallAheadQuestions, core.clock.now());
-            return Answer::Undecided(ReasonTexts::plain(CROWDED));
+            return CallAheadResult::Undecided(ReasonTexts::plain(CROWDED));
         }
     };
     let limit = Duration::from_millis((begun + timeout_ms + GRACE_MS).saturating_sub(core.clock.steady()));
-    answered(awaited, limit).await.unwrap_or_else(|| Answer::Undecided(late(settings)))
+    answered(awaited, limit).await.unwrap_or_else(|| CallAheadResult::Undecided(late(settings)))
 }
 
-async fn answered(mut awaited: AnswerReceiver, limit: Duration) -> Option<Answer> {
+async fn answered(mut awaited: AnswerReceiver, limit: Duration) -> Option<CallAheadResult> {
     let answer = tokio::time::timeout(limit, awaited.wait_for(Option::is_some)).await;
     answer.ok()?.ok()?.clone()
 }
@@ -159,10 +159,17 @@ fn late(settings: &Settings) -> ReasonTexts {
 }
 
 /// Finds the site of a question and hands the question to it.
-async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, entry: String, names: Names, ticket: Ticket) {
+async fn put(
+    core: Arc<Core>,
+    settings: Arc<Settings>,
+    client: IpAddr,
+    entry: String,
+    names: Names,
+    ticket: QueryTicket,
+) {
     let config = &settings.config.call_ahead;
-    let tell = |ticket: Ticket, answer| ticket.answer(answer, config, core.clock.steady());
-    let undecided = |ticket, words| tell(ticket, Answer::Undecided(words));
+    let tell = |ticket: QueryTicket, answer| ticket.answer(answer, config, core.clock.steady());
+    let undecided = |ticket, words| tell(ticket, CallAheadResult::Undecided(words));
     let deadline = core.clock.steady() + config.timeout_ms;
     let limit = Duration::from_millis(config.timeout_ms);
     let looked_up = tokio::time::timeout(limit, look_up(&LookupContext::of(&core, &settings), &entry)).await;
@@ -174,7 +181,7 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, entry: St
     let of_site = plan.limits.connections_max.map_or(usize::MAX, |max| max.max(1) as usize);
     let workers_max = config.connections_per_site_max.min(of_site);
     let site = plan.key.clone();
-    let question = Question { client, names, plan, settings: settings.clone(), ticket, deadline };
+    let question = CallAheadQuery { client, names, plan, settings: settings.clone(), ticket, deadline };
     match core.call_ahead.sites.enter(question, workers_max, core.clock.steady()) {
         EntryOutcome::Waits(Some(wake)) => worker::start(core.clone(), site, wake),
         EntryOutcome::Waits(None) => {}
@@ -187,14 +194,14 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, entry: St
 }
 
 /// Returns the hosts to ask, or the answer if there are none.
-pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
-    let none = |text: &str| Answer::Undecided(ReasonTexts::new("no mail server found", text));
+pub fn planned(resolution: Resolution) -> Result<SitePlan, CallAheadResult> {
+    let none = |text: &str| CallAheadResult::Undecided(ReasonTexts::new("no mail server found", text));
     match resolution {
         Resolution::Site(plan) if plan.targets.is_empty() => Err(none("no address of any host")),
         Resolution::Site(plan) => Ok(plan),
         Resolution::Temporary { text, .. } => Err(none(&text)),
         // A delivery would return the mail.
-        Resolution::Permanent { dsn, text } => Err(Answer::Refused(
+        Resolution::Permanent { dsn, text } => Err(CallAheadResult::Refused(
             Reply { code: 550, enhanced: Some(dsn), text: NO_HOST.into(), limit: None },
             text.into(),
         )),
@@ -202,12 +209,12 @@ pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
 }
 
 /// Asks once without the cache, for `stentor explain`.
-pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> Answer {
+pub async fn once(settings: &Settings, clock: &Clock, recipient: &RoutedRcpt) -> CallAheadResult {
     let config = &settings.config.call_ahead;
     let asked = async {
         let resolver = match Resolver::new(settings.resolver(&[])) {
             Ok(resolver) => resolver,
-            Err(error) => return Answer::Undecided(ReasonTexts::plain(&error.to_string())),
+            Err(error) => return CallAheadResult::Undecided(ReasonTexts::plain(&error.to_string())),
         };
         let context =
             LookupContext { services: LookupServices { resolver: &resolver, settings, clock }, policies: None };
@@ -217,7 +224,7 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
         };
         let names = match recipient.names(settings).await {
             Ok((names, _)) => names,
-            Err(words) => return Answer::Undecided(words),
+            Err(words) => return CallAheadResult::Undecided(words),
         };
         let engine = Engine { settings, clock, live: None };
         let deadline = clock.steady() + config.timeout_ms;
@@ -228,29 +235,29 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
         }
         match asked {
             Outcome::Said(answer) => answer,
-            Outcome::Unsaid(words) | Outcome::Down(words) => Answer::Undecided(words),
+            Outcome::Unsaid(words) | Outcome::Down(words) => CallAheadResult::Undecided(words),
         }
     };
     let limit = Duration::from_millis(config.timeout_ms + GRACE_MS);
-    tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Answer::Undecided(late(settings)))
+    tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| CallAheadResult::Undecided(late(settings)))
 }
 
 /// Converts a host's reply to an answer about the recipient. `Err`: the reply concerns the sender, and so every
 /// question.
-pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, ReasonTexts> {
+pub fn answer_of(target: &Target, result: &RcptResult) -> Result<CallAheadResult, ReasonTexts> {
     let said = short(&result.reply.to_string());
     let words = || ReasonTexts::new(said.as_str(), format!("{target} said {said}"));
     match result.stage {
-        RcptStage::Rcpt if result.reply.is_success() => Ok(Answer::Exists),
+        RcptStage::Rcpt if result.reply.is_success() => Ok(CallAheadResult::Exists),
         RcptStage::Rcpt | RcptStage::Local if is_about_recipient(&result.reply) => {
             let enhanced = Some(result.reply.enhanced.unwrap_or(UNKNOWN_USER));
             let text = format!("The recipient's mail server refused it: {said}").into();
-            Ok(Answer::Refused(Reply { code: result.reply.code, enhanced, text, limit: None }, words().log))
+            Ok(CallAheadResult::Refused(Reply { code: result.reply.code, enhanced, text, limit: None }, words().log))
         }
         RcptStage::Mail => {
             Err(ReasonTexts::new("its mail server does not answer the check", format!("{} to MAIL", words().log)))
         }
-        _ => Ok(Answer::Undecided(words())),
+        _ => Ok(CallAheadResult::Undecided(words())),
     }
 }
 

@@ -22,7 +22,7 @@ use super::super::short_session::Engine;
 use super::session::{ReplyCallback, Session};
 use super::{answer_of, late, short};
 use stentor_core::Core;
-use stentor_core::call_ahead::{Answer, FailureScope, Names, Place, Question, ReasonTexts};
+use stentor_core::call_ahead::{CallAheadQuery, CallAheadResult, FailureScope, Names, Place, ReasonTexts};
 use stentor_core::limits::Limit;
 
 /// How long a connection without questions is kept.
@@ -95,7 +95,7 @@ async fn serve(
     site: &Arc<str>,
     session: &mut Option<Session>,
     place: &Place<'_>,
-    question: Question,
+    question: CallAheadQuery,
 ) -> ControlFlow<()> {
     let (plan, settings) = (question.plan.clone(), question.settings.clone());
     let (config, clock, sites) = (&settings.config.call_ahead, &core.clock, &core.call_ahead.sites);
@@ -132,16 +132,16 @@ async fn serve(
     settle(core, site, question, outcome, config.failure_ttl_ms)
 }
 
-fn undecided(core: &Core, question: Question, words: ReasonTexts) {
-    let Question { settings, ticket, .. } = question;
-    ticket.answer(Answer::Undecided(words), &settings.config.call_ahead, core.clock.steady());
+fn undecided(core: &Core, question: CallAheadQuery, words: ReasonTexts) {
+    let CallAheadQuery { settings, ticket, .. } = question;
+    ticket.answer(CallAheadResult::Undecided(words), &settings.config.call_ahead, core.clock.steady());
 }
 
 /// Answers a question with its outcome, if it is still open, and updates its site.
 fn settle(
     core: &Core,
     site: &str,
-    mut question: Option<Question>,
+    mut question: Option<CallAheadQuery>,
     outcome: Outcome,
     failure_ms: Ms,
 ) -> ControlFlow<()> {
@@ -149,7 +149,7 @@ fn settle(
     let words = match outcome {
         Outcome::Said(answer) => {
             sites.replied(site, now);
-            if let Some(Question { settings, ticket, .. }) = question {
+            if let Some(CallAheadQuery { settings, ticket, .. }) = question {
                 ticket.answer(answer, &settings.config.call_ahead, now);
             }
             return ControlFlow::Continue(());
@@ -183,7 +183,7 @@ fn settle(
 /// The outcome of a question.
 pub(super) enum Outcome {
     /// A host replied to it.
-    Said(Answer),
+    Said(CallAheadResult),
     /// No host replied, for this reason, which does not affect other questions.
     Unsaid(ReasonTexts),
     /// No recipient can be asked about at this site, for this reason.
@@ -253,7 +253,7 @@ async fn put(
     session: &mut Session,
     names: &Names,
     heard: ReplyCallback<'_>,
-) -> Result<Result<Answer, ReasonTexts>, ClientError> {
+) -> Result<Result<CallAheadResult, ReasonTexts>, ClientError> {
     let address = names.at(session.target()).to_owned();
     let result = session.ask(engine, &address, heard).await?;
     // The host is closing; this says nothing about the recipient.

@@ -47,7 +47,7 @@ pub struct RefusedView {
 }
 
 #[derive(Serialize)]
-pub struct Refusal {
+pub struct ErrorBody {
     /// What is wrong.
     pub error: RefusalView,
 }
@@ -63,8 +63,8 @@ pub struct RefusalView {
     pub refused: Vec<RefusedView>,
 }
 
-impl Refusal {
-    pub fn new(code: ErrorCode, text: impl Into<String>, refused: Vec<RefusedView>) -> Refusal {
-        Refusal { error: RefusalView { code, text: text.into(), refused } }
+impl ErrorBody {
+    pub fn new(code: ErrorCode, text: impl Into<String>, refused: Vec<RefusedView>) -> ErrorBody {
+        ErrorBody { error: RefusalView { code, text: text.into(), refused } }
     }
 }

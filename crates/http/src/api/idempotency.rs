@@ -20,7 +20,7 @@ pub const KEY_BYTES_MAX: usize = 200;
 
 /// Answers by key.
 #[derive(Default)]
-pub struct Answers {
+pub struct IdempotencyCache {
     state: Mutex<State>,
 }
 
@@ -34,13 +34,13 @@ struct State {
 
 /// The state of a key.
 pub enum KeyState {
-    /// The caller must handle the request; [`Answers::end`] must follow.
+    /// The caller must handle the request; [`IdempotencyCache::end`] must follow.
     New,
     UnderWay,
     Answered(StatusCode, Value),
 }
 
-impl Answers {
+impl IdempotencyCache {
     pub fn begin(&self, key: &str, now: Ms, limits: &Limits) -> KeyState {
         let mut state = self.state.lock();
         while let Some((at, oldest)) = state.order.front() {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_given_again_and_a_refusal_is_not() {
-        let (answers, limits) = (Answers::default(), Limits::default());
+        let (answers, limits) = (IdempotencyCache::default(), Limits::default());
         assert!(matches!(answers.begin("a", 0, &limits), KeyState::New));
         assert!(matches!(answers.begin("a", 0, &limits), KeyState::UnderWay));
         answers.end("a", StatusCode::SERVICE_UNAVAILABLE, &Value::Null);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (answers, limits) = (Answers::default(), Limits::default());
+        let (answers, limits) = (IdempotencyCache::default(), Limits::default());
         for n in 0..2 * KEYS_MAX {
             answers.begin(&n.to_string(), 0, &limits);
         }

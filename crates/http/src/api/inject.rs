@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::Value;
-use stentor_control::{ErrorCode, Peer};
+use stentor_control::{ErrorCode, Requester};
 use stentor_core::intake::AssignedId;
 use stentor_core::limits::Limit;
 use stentor_core::memory::{PIECE_BYTES, Reservation};
@@ -32,7 +32,7 @@ use stentor_sessions::{ClientName, ClientProof, Origin, Speaker, Stranger, Trans
 use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 
 use super::RETRY_AFTER_S;
-use super::answers::{Injected, InjectedMessage, Refusal, RefusedView};
+use super::answers::{ErrorBody, Injected, InjectedMessage, RefusedView};
 use super::idempotency::{KEY_BYTES_MAX, KeyState};
 use crate::auth::Caller;
 use crate::{Http, problem};
@@ -124,7 +124,7 @@ async fn inject(
         Ok(peer) => peer,
         Err(refused) => return refused,
     };
-    let Peer::Http { who, .. } = &peer else { return StatusCode::FORBIDDEN.into_response() };
+    let Requester::Http { who, .. } = &peer else { return StatusCode::FORBIDDEN.into_response() };
     let key = match headers.get(IDEMPOTENCY_KEY).map(|value| value.to_str().unwrap_or("")) {
         None => None,
         Some(key) if !key.is_empty() && key.len() <= KEY_BYTES_MAX => Some(format!("{who} {key}")),
@@ -176,7 +176,7 @@ async fn inject(
 
 async fn take(
     http: &Http,
-    peer: &Peer,
+    peer: &Requester,
     query: Option<String>,
     headers: &HeaderMap,
     mut parts: Parts,
@@ -283,14 +283,16 @@ fn recipients_of(order: &Order, settings: &Settings) -> Result<Vec<Address>, Fai
 async fn run(
     http: &Http,
     settings: &Arc<Settings>,
-    peer: &Peer,
+    peer: &Requester,
     order: Order,
     length: Option<u64>,
     reserved: Option<Reservation>,
     parts: &mut Parts,
 ) -> Result<Injected, Failure> {
     let core = &http.core;
-    let Peer::Http { who, address: client } = peer else { return Err(Failure::Bad("not an HTTP request".to_owned())) };
+    let Requester::Http { who, address: client } = peer else {
+        return Err(Failure::Bad("not an HTTP request".to_owned()));
+    };
     if core.with(|hub, _| hub.is_stopping()) {
         return Err(Reply::fixed(421, Enhanced::new(4, 3, 2), "Service is closing").into());
     }
@@ -412,7 +414,7 @@ fn shown(taken: Result<Injected, Failure>) -> (StatusCode, Value) {
         serde_json::to_value(body).unwrap_or_default()
     }
     let error = |code, text: &str, refused: &[RefusedRcpt]| {
-        json(&Refusal::new(code, text, refused.iter().map(refusal).collect()))
+        json(&ErrorBody::new(code, text, refused.iter().map(refusal).collect()))
     };
     match taken {
         Ok(body) => (StatusCode::CREATED, json(&body)),

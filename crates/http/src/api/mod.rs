@@ -27,13 +27,13 @@ use axum::{Json, Router};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-pub use self::answers::Refusal;
+pub use self::answers::ErrorBody;
 use self::answers::{Done, Webhooks};
-pub use self::idempotency::Answers;
+pub use self::idempotency::IdempotencyCache;
 use stentor_control::VERSION;
 use stentor_control::problem::Problem;
 use stentor_control::protocol::REQUEST_BYTES_MAX;
-use stentor_control::{ErrorCode, Peer, Reply, Request};
+use stentor_control::{ErrorCode, Reply, Request, Requester};
 
 use super::auth::Caller;
 use super::{Http, problem};
@@ -182,8 +182,8 @@ async fn change(
     }
 }
 
-fn anonymous() -> Peer {
-    Peer::Http { who: "reader".into(), address: std::net::Ipv4Addr::UNSPECIFIED.into() }
+fn anonymous() -> Requester {
+    Requester::Http { who: "reader".into(), address: std::net::Ipv4Addr::UNSPECIFIED.into() }
 }
 
 /// Builds the control socket's request for a verb with these arguments; `own` is the one in the path.

@@ -33,7 +33,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use parking_lot::Mutex;
 use stentor_config::{HttpConfig, keys};
-use stentor_control::{ErrorCode, Peer};
+use stentor_control::{ErrorCode, Requester};
 use stentor_core::clock::Clock;
 
 use self::check_queue::{CheckQueue, CheckResult, QueueFull};
@@ -42,7 +42,7 @@ use self::sessions::Sessions;
 use super::problem;
 
 pub use self::pages::router;
-pub use self::sessions::{NewSession, Session};
+pub use self::sessions::{LoginSession, NewSession};
 
 /// The name of the session's cookie.
 pub const COOKIE: &str = "stentor_session";
@@ -72,16 +72,16 @@ pub struct Auth {
 
 /// How a caller proved who they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Login {
+pub enum CallerLogin {
     Token { name: Arc<str>, read_only: bool },
-    Session(Session),
+    Session(LoginSession),
 }
 
 /// The caller of a request. This extractor works for every request, with or without a login.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub address: SocketAddr,
-    pub login: Option<Login>,
+    pub login: Option<CallerLogin>,
     /// Whether a token was sent that is not valid.
     pub(super) is_wrong: bool,
     csrf: Option<String>,
@@ -126,7 +126,7 @@ impl Auth {
             caller.login = bearer.and_then(|(_, text)| token(config, text.trim()));
             caller.is_wrong = caller.login.is_none();
         } else if let Some(id) = cookie(headers) {
-            caller.login = self.sessions.lock().get(config, id, clock.steady()).map(Login::Session);
+            caller.login = self.sessions.lock().get(config, id, clock.steady()).map(CallerLogin::Session);
         }
         caller
     }
@@ -180,13 +180,13 @@ impl Auth {
     }
 }
 
-fn token(config: &HttpConfig, text: &str) -> Option<Login> {
+fn token(config: &HttpConfig, text: &str) -> Option<CallerLogin> {
     let hash = keys::sha256(text.as_bytes());
     // All tokens are compared, each in constant time.
     let mut found = None;
     for token in &config.tokens {
         if keys::is_same(&token.hash, &hash) {
-            found = Some(Login::Token { name: token.name.clone(), read_only: token.read_only });
+            found = Some(CallerLogin::Token { name: token.name.clone(), read_only: token.read_only });
         }
     }
     found
@@ -202,8 +202,8 @@ impl Caller {
     /// The name for display and audit.
     pub fn name(&self) -> Option<&str> {
         match &self.login {
-            Some(Login::Token { name, .. }) => Some(name),
-            Some(Login::Session(session)) => Some(&session.user),
+            Some(CallerLogin::Token { name, .. }) => Some(name),
+            Some(CallerLogin::Session(session)) => Some(&session.user),
             None => None,
         }
     }
@@ -211,24 +211,24 @@ impl Caller {
     /// The value that console forms must send as `csrf`.
     pub fn csrf(&self) -> Option<&str> {
         match &self.login {
-            Some(Login::Session(session)) => Some(&session.csrf),
+            Some(CallerLogin::Session(session)) => Some(&session.csrf),
             _ => None,
         }
     }
 
     /// Whether the login may change something.
     pub fn is_operator(&self) -> bool {
-        !matches!(self.login, None | Some(Login::Token { read_only: true, .. }))
+        !matches!(self.login, None | Some(CallerLogin::Token { read_only: true, .. }))
     }
 
     /// The caller, if an operator, for pages that only operators may read. No form token is needed to read.
-    pub fn operator(&self) -> Option<Peer> {
+    pub fn operator(&self) -> Option<Requester> {
         let who = match &self.login {
-            Some(Login::Token { name, read_only: false }) => format!("token={name}"),
-            Some(Login::Session(session)) => format!("user={}", session.user),
-            None | Some(Login::Token { read_only: true, .. }) => return None,
+            Some(CallerLogin::Token { name, read_only: false }) => format!("token={name}"),
+            Some(CallerLogin::Session(session)) => format!("user={}", session.user),
+            None | Some(CallerLogin::Token { read_only: true, .. }) => return None,
         };
-        Some(Peer::Http { who: who.into(), address: self.address.ip() })
+        Some(Requester::Http { who: who.into(), address: self.address.ip() })
     }
 
     /// The caller of a change, if permitted; `csrf` is the form's field of that name, if it is a form.
@@ -237,16 +237,16 @@ impl Caller {
     /// The response: 401 or 403, with advice.
     // The error is the response that is sent; boxing it saves nothing.
     #[allow(clippy::result_large_err)]
-    pub fn may_change(&self, csrf: Option<&str>) -> Result<Peer, Response> {
+    pub fn may_change(&self, csrf: Option<&str>) -> Result<Requester, Response> {
         let refuse = |status, text: &str| Err(problem(status, ErrorCode::Forbidden, text));
         let who = match &self.login {
             None if self.is_wrong => return refuse(StatusCode::UNAUTHORIZED, "unknown token"),
             None => return refuse(StatusCode::UNAUTHORIZED, "changes need a login: a bearer token or a password"),
-            Some(Login::Token { read_only: true, .. }) => {
+            Some(CallerLogin::Token { read_only: true, .. }) => {
                 return refuse(StatusCode::FORBIDDEN, "the token is read-only");
             }
-            Some(Login::Token { name, .. }) => format!("token={name}"),
-            Some(Login::Session(session)) => {
+            Some(CallerLogin::Token { name, .. }) => format!("token={name}"),
+            Some(CallerLogin::Session(session)) => {
                 let sent = csrf.or(self.csrf.as_deref()).unwrap_or_default();
                 if !keys::is_same(sent.as_bytes(), session.csrf.as_bytes()) {
                     return refuse(
@@ -257,7 +257,7 @@ impl Caller {
                 format!("user={}", session.user)
             }
         };
-        Ok(Peer::Http { who: who.into(), address: self.address.ip() })
+        Ok(Requester::Http { who: who.into(), address: self.address.ip() })
     }
 
     /// Delays the reply to a wrong token.

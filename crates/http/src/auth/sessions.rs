@@ -12,7 +12,7 @@ pub const SESSIONS_MAX: usize = 100;
 
 /// A person's login.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Session {
+pub struct LoginSession {
     pub user: Arc<str>,
     /// The token that forms must contain.
     pub csrf: Arc<str>,
@@ -22,7 +22,7 @@ pub struct Session {
     password: Arc<str>,
 }
 
-impl Session {
+impl LoginSession {
     fn holds(&self, config: &HttpConfig, now: Ms) -> bool {
         let is_user = config.users.iter().any(|(name, hash)| **name == *self.user && **hash == *self.password);
         is_user && now.saturating_sub(self.opened) < config.session_ms
@@ -34,14 +34,14 @@ impl Session {
 pub struct NewSession {
     /// The cookie's value.
     pub id: String,
-    pub session: Session,
+    pub session: LoginSession,
     pub lifetime_ms: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Sessions {
     /// Sessions by the hash of their id, so that a memory dump does not reveal ids.
-    all: HashMap<[u8; 32], Session>,
+    all: HashMap<[u8; 32], LoginSession>,
 }
 
 impl Sessions {
@@ -54,13 +54,13 @@ impl Sessions {
             self.all.remove(&oldest);
         }
         let csrf = hex(&random::<16>()).into();
-        let session = Session { user: user.into(), csrf, opened: now, password: password.into() };
+        let session = LoginSession { user: user.into(), csrf, opened: now, password: password.into() };
         let id = random_text();
         self.all.insert(sha256(id.as_bytes()), session.clone());
         NewSession { id, session, lifetime_ms: config.session_ms }
     }
 
-    pub fn get(&self, config: &HttpConfig, id: &str, now: Ms) -> Option<Session> {
+    pub fn get(&self, config: &HttpConfig, id: &str, now: Ms) -> Option<LoginSession> {
         self.all.get(&sha256(id.as_bytes())).filter(|session| session.holds(config, now)).cloned()
     }
 

@@ -34,7 +34,7 @@ fn tokens_are_known_by_their_hash() {
     let auth = (Auth::default(), config());
     let bearer = |token: &str| caller(&auth, &[("authorization", format!("Bearer {token}"))], 0);
     let peer = bearer("robot").may_change(None).unwrap();
-    assert_eq!(peer, Peer::Http { who: "token=robot".into(), address: ADDRESS });
+    assert_eq!(peer, Requester::Http { who: "token=robot".into(), address: ADDRESS });
     assert_eq!(bearer("reader").may_change(None).unwrap_err().status(), StatusCode::FORBIDDEN);
     for wrong in ["", "robots", "ann", "a long password"] {
         assert!(bearer(wrong).is_wrong);

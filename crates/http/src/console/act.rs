@@ -11,13 +11,13 @@ use axum::response::Response;
 use maud::{Markup, html};
 use stentor_control::format::instant;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{Peer, Reply, Request, Verb};
+use stentor_control::{Reply, Request, Requester, Verb};
 
 use super::confirm;
 use super::fields::{self, Fields};
 use super::format::shown;
 use super::page::{self, Frame};
-use super::progress::{self, Outcome};
+use super::progress::{self, ActionOutcome};
 use crate::Http;
 use crate::browser::encode;
 
@@ -31,8 +31,8 @@ pub struct Button {
 }
 
 /// The peer for requests that change nothing.
-pub fn reader() -> Peer {
-    Peer::Process { uid: rustix::process::geteuid().as_raw(), pid: None }
+pub fn reader() -> Requester {
+    Requester::Process { uid: rustix::process::geteuid().as_raw(), pid: None }
 }
 
 /// Buttons for actions on `subject`, or a link to the login.
@@ -201,7 +201,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
             page::go_on(&fields.next, true, &format!("Suspended until {}.", instant(end, &http.zone)))
         }
         reply => {
-            let Outcome { is_well, text } = Outcome::of(reply);
+            let ActionOutcome { is_well, text } = ActionOutcome::of(reply);
             page::go_on(&fields.next, is_well, &text)
         }
     }

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use stentor_admin::causes;
 use stentor_control::problem::Problem;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{ActionResult, ErrorCode, Peer, Reply, Request, Selection, Subject, Verb};
+use stentor_control::{ActionResult, ErrorCode, Reply, Request, Requester, Selection, Subject, Verb};
 use stentor_core::Core;
 
 use super::fields::{self, Fields};
@@ -50,7 +50,7 @@ pub fn is_needed(request: &Request) -> bool {
 }
 
 /// Whether the confirmation covers what the request would do now.
-pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Peer) -> bool {
+pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Requester) -> bool {
     let Request::Act { verb, selection, .. } = request else { return fields.sure == "1" };
     if fields.sure != "1" {
         return false;
@@ -69,7 +69,7 @@ pub fn touched(counted: &ActionResult) -> u64 {
 }
 
 /// Counts what the request would do, and asks for confirmation.
-pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request, peer: Peer) -> Response {
+pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request, peer: Requester) -> Response {
     let (mut recipients, mut as_of) = (0, None);
     let (question, selection) = match request {
         Request::Act { verb, mut selection, .. } => {

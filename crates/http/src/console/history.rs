@@ -22,7 +22,7 @@ use stentor_records::mailstat::{By, Options, Table};
 use tokio::sync::Mutex;
 
 use super::actions::{Action, Actions};
-use super::story::{Entry, Story};
+use super::story::{Entry, StoryEntries};
 use crate::readings::Readings;
 
 const KEPT_MAX: usize = 16;
@@ -148,10 +148,10 @@ impl HistoryCache {
     }
 
     /// The newest events of a queue id or recipient in the history.
-    pub async fn story(&self, core: &Core, key: &str) -> Result<Story, Problem> {
+    pub async fn story(&self, core: &Core, key: &str) -> Result<StoryEntries, Problem> {
         let (source, key) = (Source::of(core), key.to_owned());
         blocking(&self.readings, move || {
-            let mut story = Story::default();
+            let mut story = StoryEntries::default();
             // Failed sessions and look-ups name the recipient's domain.
             let domain = key.rsplit_once('@').map(|(_, domain)| domain);
             let keys: Vec<&str> = [key.as_str()].into_iter().chain(domain).collect();

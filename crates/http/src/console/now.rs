@@ -13,7 +13,7 @@ use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 use stentor_admin::watch::{Overviews, Watch};
 use stentor_control::site_view::site_state;
-use stentor_control::snapshot::{Lane, SiteNow};
+use stentor_control::snapshot::{LaneCounts, SiteNow};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_core::Core;
 use stentor_records::civil::Zone;
@@ -265,7 +265,7 @@ fn depth(snapshot: &Snapshot) -> Markup {
     ];
     let most = lanes.iter().map(|(_, lane)| lane.recipients).fold(depth.unresolved, u64::max);
     let recipients = |count: u64| html! { (number(count)) (bar(&[("in", count)], most)) };
-    let row = |(name, lane): &(&str, Lane)| {
+    let row = |(name, lane): &(&str, LaneCounts)| {
         vec![
             html! { (site_state(name).unwrap_or(name)) },
             recipients(lane.recipients),

@@ -13,7 +13,7 @@ use maud::html;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use stentor_admin::verbs::who;
-use stentor_control::{Peer, Reply, Request, Verb};
+use stentor_control::{Reply, Request, Requester, Verb};
 
 use super::format::{number, percent, plural};
 use super::page::{self, Frame};
@@ -28,20 +28,20 @@ const AGAIN_S: &str = "1";
 
 /// The result of an action.
 #[derive(Clone)]
-pub struct Outcome {
+pub struct ActionOutcome {
     pub is_well: bool,
     pub text: String,
 }
 
-impl Outcome {
-    pub fn of(reply: Reply) -> Outcome {
+impl ActionOutcome {
+    pub fn of(reply: Reply) -> ActionOutcome {
         let (is_well, text) = match reply {
             Reply::Done { text, .. } => (true, text),
             Reply::Counted(counted) => (true, counted.text),
             Reply::Error(problem) => (false, problem.text),
             _ => (false, "unexpected answer".to_owned()),
         };
-        Outcome { is_well, text }
+        ActionOutcome { is_well, text }
     }
 }
 
@@ -52,7 +52,7 @@ struct Job {
     total: u64,
     /// Where to continue.
     next: String,
-    outcome: Option<Outcome>,
+    outcome: Option<ActionOutcome>,
 }
 
 /// The last actions, by number.
@@ -73,7 +73,7 @@ impl Jobs {
         number
     }
 
-    fn end(&self, number: u64, outcome: Outcome) {
+    fn end(&self, number: u64, outcome: ActionOutcome) {
         if let Some(job) = self.all.lock().get_mut(&number) {
             job.outcome = Some(outcome);
         }
@@ -81,12 +81,12 @@ impl Jobs {
 }
 
 /// Starts an action and redirects to its progress page.
-pub fn begin(http: &Http, request: Request, peer: Peer, verb: Verb, total: u64, next: &str) -> Response {
+pub fn begin(http: &Http, request: Request, peer: Requester, verb: Verb, total: u64, next: &str) -> Response {
     let job = Job { verb, who: who(&peer), total, next: next.to_owned(), outcome: None };
     let number = http.jobs.begin(job);
     let http = http.clone();
     tokio::spawn(async move {
-        let outcome = Outcome::of(http.ask(request, peer).await);
+        let outcome = ActionOutcome::of(http.ask(request, peer).await);
         http.jobs.end(number, outcome);
     });
     Redirect::to(&format!("/action?number={number}")).into_response()
@@ -108,7 +108,7 @@ pub async fn page(
             html! { "This action is no longer tracked. See " a href="/audit" { "the audit log" } " for its result." };
         return frame.sorry(StatusCode::NOT_FOUND, "/audit", "Not found", &text);
     };
-    if let Some(Outcome { is_well, text }) = job.outcome {
+    if let Some(ActionOutcome { is_well, text }) = job.outcome {
         return page::go_on(&job.next, is_well, &text);
     }
     let now = http.core.live.action.now().filter(|now| now.verb == job.verb.name() && now.who == job.who);
@@ -146,12 +146,12 @@ mod tests {
         let job = || Job { verb: Verb::Hold, who: String::new(), total: 600, next: "/queue".to_owned(), outcome: None };
         let first = jobs.begin(job());
         assert!(jobs.all.lock()[&first].outcome.is_none());
-        jobs.end(first, Outcome { is_well: true, text: "hold: 600 recipients".to_owned() });
+        jobs.end(first, ActionOutcome { is_well: true, text: "hold: 600 recipients".to_owned() });
         assert_eq!(jobs.all.lock()[&first].outcome.as_ref().unwrap().text, "hold: 600 recipients");
         for _ in 0..KEPT_MAX {
             jobs.begin(job());
         }
         assert!(!jobs.all.lock().contains_key(&first) && jobs.all.lock().len() == KEPT_MAX);
-        jobs.end(first, Outcome { is_well: true, text: String::new() });
+        jobs.end(first, ActionOutcome { is_well: true, text: String::new() });
     }
 }

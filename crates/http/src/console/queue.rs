@@ -32,7 +32,7 @@ const DAY_S: u64 = 86_400;
 /// The filters as the form sends them; empty fields are not filters.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Filters {
+pub struct QueueFilters {
     list: String,
     sender: String,
     site: String,
@@ -65,7 +65,7 @@ const STATES: [(&str, &str, State); 4] = [
     ("partly", "Partly done", State::Partly),
 ];
 
-impl Filters {
+impl QueueFilters {
     fn selection(&self) -> Result<Selection, Problem> {
         let given = |text: &str| (!text.trim().is_empty()).then(|| text.trim().to_owned());
         let age = given(&self.age).map(|age| age.parse());
@@ -133,7 +133,7 @@ impl Filters {
 }
 
 /// `GET /queue`
-pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, frame: Frame) -> Response {
+pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<QueueFilters>, frame: Frame) -> Response {
     let selection = match filters.selection() {
         Ok(selection) => selection,
         Err(problem) => return frame.problem("/queue", &problem),
@@ -252,7 +252,7 @@ pub fn tile(name: &str, figure: &str, beside: &Markup) -> Markup {
     html! { div.tile { dt { (name) } dd.figure { (figure) } dd.beside { (beside) } } }
 }
 
-fn form(filters: &Filters, lists: &[String]) -> Markup {
+fn form(filters: &QueueFilters, lists: &[String]) -> Markup {
     let text = |name: &str, label: &str, value: &str, hint: &str| {
         html! {
             div {

@@ -180,14 +180,14 @@ fn host(attempt: &Attempt<'_>) -> String {
 
 /// Collects the entries that a page shows of a history.
 #[derive(Default)]
-pub struct Story {
+pub struct StoryEntries {
     own: VecDeque<Entry>,
     failures: VecDeque<Entry>,
     /// Whether older entries were left out.
     is_cut: bool,
 }
 
-impl Story {
+impl StoryEntries {
     pub fn add(&mut self, entry: Entry) {
         let is_failure = entry.times > 0;
         if is_failure && self.failures.iter_mut().rev().take(ALIKE_WITHIN).any(|before| before.takes(&entry)) {
@@ -214,7 +214,7 @@ impl Story {
 }
 
 /// The story with its heading; `names_messages`: it covers several messages.
-pub fn panel(story: Result<Story, Problem>, names_messages: bool, zone: &Zone) -> Markup {
+pub fn panel(story: Result<StoryEntries, Problem>, names_messages: bool, zone: &Zone) -> Markup {
     html! {
         section.panel aria-labelledby="story" {
             h2 #story { "History" }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn failures_of_a_domain_leave_the_recipients_own_events() {
-        let mut story = Story::default();
+        let mut story = StoryEntries::default();
         story.add(attempt(0, false, "451 later"));
         for at in 1..=1_000 {
             story.add(attempt(at, true, &format!("error {at}")));
@@ -259,12 +259,12 @@ mod tests {
 
     #[test]
     fn the_same_failure_again_is_one_entry_and_the_newest_stay() {
-        let mut story = Story::default();
+        let mut story = StoryEntries::default();
         for at in 0..50 {
             story.add(attempt(at, true, if at % 2 == 0 { "refused" } else { "timed out" }));
         }
         assert_eq!(story.failures.iter().map(|entry| entry.times).collect::<Vec<_>>(), [25, 25]);
-        let mut story = Story::default();
+        let mut story = StoryEntries::default();
         for at in 0..ENTRIES_MAX as Ms + 5 {
             story.add(attempt(at, false, "451"));
         }

@@ -195,7 +195,7 @@ pub enum SiteAttempt {
 
 /// The history of one domain: 28 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SiteHistory {
+pub struct DomainHistory {
     /// Minutes since 2020, 0 for never.
     succeeded: u32,
     failed: u32,
@@ -227,7 +227,7 @@ fn fine_ms(fine: u16) -> Option<Ms> {
     (fine > 0).then(|| step_ms((fine >> FINE_BITS) as u8))
 }
 
-impl SiteHistory {
+impl DomainHistory {
     /// Size in a record.
     pub const BYTES: usize = 26;
 
@@ -307,7 +307,7 @@ impl SiteHistory {
         }
     }
 
-    pub(crate) fn read(r: &mut Reader<'_>) -> Result<SiteHistory, EventError> {
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<DomainHistory, EventError> {
         let mut words = [0u32; 5];
         for word in &mut words {
             *word = u32::from_le_bytes(r.take(4)?.try_into().map_err(|_| EventError::Short)?);
@@ -317,7 +317,7 @@ impl SiteHistory {
             *half = u16::from_le_bytes(r.take(2)?.try_into().map_err(|_| EventError::Short)?);
         }
         let ([succeeded, failed, counted, successes, failures], [xdelay, p99, connections]) = (words, halves);
-        Ok(SiteHistory { succeeded, failed, counted, successes, failures, xdelay, p99, connections })
+        Ok(DomainHistory { succeeded, failed, counted, successes, failures, xdelay, p99, connections })
     }
 }
 
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_site_has_quantiles_and_counts_that_age() {
-        let (mut site, mut rng) = (SiteHistory::default(), fastrand::Rng::with_seed(3));
+        let (mut site, mut rng) = (DomainHistory::default(), fastrand::Rng::with_seed(3));
         for _ in 0..20_000 {
             // One in fifty takes 8 s, so the 99th percentile is there.
             let slow = rng.u32(0..50) == 0;
@@ -395,8 +395,8 @@ mod tests {
         assert_eq!(site.last_success(), Some(NOW));
         let mut bytes = Vec::new();
         site.write(&mut bytes);
-        assert_eq!(bytes.len(), SiteHistory::BYTES);
-        assert_eq!(SiteHistory::read(&mut Reader::new(&bytes)), Ok(site));
+        assert_eq!(bytes.len(), DomainHistory::BYTES);
+        assert_eq!(DomainHistory::read(&mut Reader::new(&bytes)), Ok(site));
         // A site that has become slow as a whole is believed.
         for _ in 0..200 {
             site.attempt(NOW + HALF_LIFE_MS, answered(30_000));
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn connections_are_the_most_that_went_well() {
-        let mut site = SiteHistory::default();
+        let mut site = DomainHistory::default();
         for connections in [1, 5, 20, 3] {
             site.attempt(NOW, SiteAttempt::Answered { xdelay_ms: 5, connections });
         }

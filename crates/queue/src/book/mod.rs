@@ -38,7 +38,7 @@ use crate::idset::IdSet;
 use crate::index::Index;
 use crate::slices::{Pages, Paging, SliceRef};
 use arena::{Arena, Chunked};
-pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
+pub use history::{DomainHistory, LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, slot};
 use soft::UnsavedHistories;
 use spelling::Spellings;
 
@@ -106,7 +106,7 @@ impl Entry {
 struct Domain {
     name: Box<str>,
     ids: IdSet,
-    history: SiteHistory,
+    history: DomainHistory,
 }
 
 /// The address book; see the module's head.
@@ -493,8 +493,8 @@ impl AddressBook {
     }
 
     /// The history of a domain's hosts.
-    pub fn site_history(&self, id: DomainId) -> SiteHistory {
-        self.domains.get(id.0 as usize).map_or_else(SiteHistory::default, |domain| domain.history)
+    pub fn site_history(&self, id: DomainId) -> DomainHistory {
+        self.domains.get(id.0 as usize).map_or_else(DomainHistory::default, |domain| domain.history)
     }
 
     /// Records the end of a transaction or connection at a domain's hosts.
@@ -524,14 +524,14 @@ impl AddressBook {
     }
 
     /// Restores a domain's history in replay of a checkpoint.
-    pub(crate) fn set_site_history(&mut self, name: &str, known: SiteHistory) {
+    pub(crate) fn set_site_history(&mut self, name: &str, known: DomainHistory) {
         if let Some(domain) = self.domain_lookup(name).and_then(|id| self.domains.get_mut(id.0 as usize)) {
             domain.history = known;
         }
     }
 
     /// Named domains and their histories, from `first` on.
-    pub(crate) fn sites_at(&self, first: u32) -> impl Iterator<Item = (u32, &str, SiteHistory)> {
+    pub(crate) fn sites_at(&self, first: u32) -> impl Iterator<Item = (u32, &str, DomainHistory)> {
         let all = (first..self.domains.len() as u32).filter_map(|i| Some((i, self.domains.get(i as usize)?)));
         all.filter(|(_, domain)| !domain.ids.is_empty()).map(|(i, domain)| (i, &*domain.name, domain.history))
     }

@@ -80,7 +80,7 @@ impl AddressBook {
     }
 
     /// Name and history of a domain that has addresses.
-    pub(crate) fn named_site(&self, id: u32) -> Option<(&str, &super::SiteHistory)> {
+    pub(crate) fn named_site(&self, id: u32) -> Option<(&str, &super::DomainHistory)> {
         let domain = self.domains.get(id as usize).filter(|domain| !domain.ids.is_empty())?;
         Some((&domain.name, &domain.history))
     }

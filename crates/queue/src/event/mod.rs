@@ -12,7 +12,7 @@ mod accept;
 mod bounds;
 mod envelope;
 
-use crate::book::{MailboxHistory, SiteHistory};
+use crate::book::{DomainHistory, MailboxHistory};
 pub use crate::codec::EventError;
 use crate::codec::{Reader, put_bytes, put_option, put_varint, put_zigzag};
 use crate::ids::{AddressId, MessageId, Ms};
@@ -211,7 +211,7 @@ pub enum Event<'a> {
     /// Part of a checkpoint: delivery histories of mailboxes. Soft.
     Mailboxes(Vec<(AddressId, MailboxHistory)>),
     /// Part of a checkpoint: delivery histories of domains' hosts. Soft.
-    Sites(Vec<(&'a str, SiteHistory)>),
+    Sites(Vec<(&'a str, DomainHistory)>),
     /// Part of a checkpoint: addresses with their ids and histories.
     Addresses(Vec<(AddressId, &'a str, MailboxHistory)>),
     /// The system's clock was set: known messages from this id on were accepted by a clock that was `by` ms behind.
@@ -425,16 +425,16 @@ pub(crate) fn begin_sites(buf: &mut Vec<u8>) {
     buf.push(kind::SITES);
 }
 
-pub(crate) fn put_site(buf: &mut Vec<u8>, name: &str, history: &SiteHistory) {
+pub(crate) fn put_site(buf: &mut Vec<u8>, name: &str, history: &DomainHistory) {
     put_bytes(buf, name.as_bytes());
     put_part(buf, |buf| history.write(buf));
 }
 
-fn decode_sites<'a>(r: &mut Reader<'a>) -> Result<Vec<(&'a str, SiteHistory)>, EventError> {
+fn decode_sites<'a>(r: &mut Reader<'a>) -> Result<Vec<(&'a str, DomainHistory)>, EventError> {
     let mut entries = Vec::new();
     while !r.is_empty() {
         let name = r.text()?;
-        entries.push((name, SiteHistory::read(&mut Reader::new(take_part(r)?))?));
+        entries.push((name, DomainHistory::read(&mut Reader::new(take_part(r)?))?));
     }
     Ok(entries)
 }

@@ -134,7 +134,7 @@ proptest! {
         let addresses = mailboxes.iter().zip(&texts).map(|((id, history), text)| (*id, text.as_str(), *history));
         round_trips(&Event::Addresses(addresses.collect()));
         round_trips(&Event::Mailboxes(mailboxes));
-        let site = SiteHistory::read(&mut Reader::new(&site)).unwrap();
+        let site = DomainHistory::read(&mut Reader::new(&site)).unwrap();
         round_trips(&Event::Sites(names.iter().map(|name| (name.as_str(), site)).collect()));
     }
 
@@ -233,7 +233,7 @@ fn bytes_are_as_documented() {
     assert_eq!(bytes(mailboxes), b"\x80\x0a\x01\x02\x03\x04\x05\x06\x02\x08\x00\0\0\0\0\0\0\0\0");
     let mut sites = b"\x81\x03b.c\x1a\0\0\0".to_vec();
     sites.extend(1..=26);
-    let site = SiteHistory::read(&mut Reader::new(&sites[9..])).unwrap();
+    let site = DomainHistory::read(&mut Reader::new(&sites[9..])).unwrap();
     assert_eq!(bytes(Event::Sites(vec![("b.c", site)])), sites);
     let hold = |held| Event::Hold { held, messages: vec![MessageId(300), MessageId(303), MessageId(302)] };
     assert_eq!(bytes(hold(true)), b"\x06\x03\xd8\x04\x06\x01");

@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use super::histories::HISTORIES_MAX;
 use super::{Store, Sweep};
-use crate::book::SiteHistory;
+use crate::book::DomainHistory;
 use crate::event::{
     Event, begin_addresses, begin_messages, begin_quarantine, begin_sites, encode_checkpoint_end, encode_list,
     encode_suspend, encode_totals, list_bytes_max, put_address, put_site,
@@ -263,7 +263,7 @@ impl Checkpoint {
         }
         self.record.clear();
         for (_, name, history) in store.book.sites_at(ids.start).take_while(|(id, ..)| *id < ids.end) {
-            if history == SiteHistory::default() {
+            if history == DomainHistory::default() {
                 continue;
             }
             if self.record.is_empty() {

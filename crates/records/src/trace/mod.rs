@@ -54,7 +54,7 @@ pub struct Story {
     /// The requested key.
     pub what: String,
     /// Messages in the order found; once the records have ended, in the order of acceptance.
-    pub messages: Vec<Message>,
+    pub messages: Vec<MessageTrace>,
     /// Further messages, each counted once; known when the records have ended, and at most [`LEFT_OUT_MAX`].
     pub messages_left_out: u64,
     pub refusals: Vec<Refusal>,
@@ -101,7 +101,7 @@ pub struct Story {
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Message {
+pub struct MessageTrace {
     pub id: String,
     /// `None` if it was accepted before the records begin.
     pub accepted: Option<Acceptance>,
@@ -113,7 +113,7 @@ pub struct Message {
     /// There may have been more earlier records, which the state leaves out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_earlier_unknown: bool,
-    pub notes: Vec<Remark>,
+    pub notes: Vec<TraceNote>,
     /// State of the message's recipients, or of the requested recipient only.
     pub sums: Sums,
     /// The log says that no recipient is pending.
@@ -205,7 +205,7 @@ pub struct Try {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Remark {
+pub struct TraceNote {
     pub at: Ms,
     pub text: String,
 }
@@ -519,7 +519,7 @@ impl Story {
         if r.at < since {
             message.earlier += 1;
         } else if message.notes.len() < REMARKS_MAX {
-            message.notes.push(Remark { at: r.at, text: r.text.to_owned() });
+            message.notes.push(TraceNote { at: r.at, text: r.text.to_owned() });
         }
     }
 
@@ -531,7 +531,7 @@ impl Story {
     }
 
     /// The message with an id, added if new; `None` if there are too many. `at`: the time of the record.
-    fn message(&mut self, id: &str, at: Ms, is_of_recipient: bool) -> Option<&mut Message> {
+    fn message(&mut self, id: &str, at: Ms, is_of_recipient: bool) -> Option<&mut MessageTrace> {
         let is_since = at >= self.since;
         let known = self.numbers.get(id).copied();
         let was_since = known.and_then(|number| self.messages.get(number)).is_some_and(|message| message.is_since);
@@ -552,8 +552,14 @@ impl Story {
         let is_replaced = self.replaced.len() == LEFT_OUT_MAX || self.replaced.contains(&self.hasher.hash_one(id));
         let is_earlier_unknown = is_replaced && accepted.is_none();
         let id = id.to_owned();
-        let message =
-            Message { id: id.clone(), accepted, is_of_recipient, is_since, is_earlier_unknown, ..Message::default() };
+        let message = MessageTrace {
+            id: id.clone(),
+            accepted,
+            is_of_recipient,
+            is_since,
+            is_earlier_unknown,
+            ..MessageTrace::default()
+        };
         let number = self.place(is_since);
         self.numbers.insert(id, number);
         if number == self.messages.len() {
@@ -588,7 +594,7 @@ impl Story {
     }
 }
 
-impl Message {
+impl MessageTrace {
     fn count_untried(&mut self) {
         let all = self.accepted.as_ref().filter(|_| !self.is_of_recipient).map_or(0, |accepted| accepted.recipients);
         self.sums.untried = all.saturating_sub(self.fates.len() as u64 + self.copies);

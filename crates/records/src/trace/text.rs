@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Acceptance, Message, Refusal, Story, Sums, TO_SHOWN_MAX, Try, Unreached};
+use super::{Acceptance, MessageTrace, Refusal, Story, Sums, TO_SHOWN_MAX, Try, Unreached};
 use crate::civil::{Civil, Zone};
 use crate::escape::is_trap;
 use crate::record::{Ms, Recoded};
@@ -39,7 +39,7 @@ impl Story {
     }
 }
 
-impl Message {
+impl MessageTrace {
     /// `before`: when a message without an acceptance was accepted.
     fn text(&self, since: Ms, before: &str, zone: &Zone, out: &mut String) {
         let message_id = self.accepted.as_ref().map_or(&*self.message_id, |accepted| &accepted.message_id);

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 
 use serde::Serialize;
 
-use super::{Message, Story, Try, bare, is_about};
+use super::{MessageTrace, Story, Try, bare, is_about};
 use crate::record::{Attempt, Ms, Stat, domain};
 
 /// Number of failures kept, the newest.
@@ -139,9 +139,9 @@ impl Story {
         }
         // The server named some messages whose records are not written yet.
         let has_records =
-            |m: &Message| m.accepted.is_some() || m.earlier > 0 || !(m.attempts.is_empty() && m.notes.is_empty());
+            |m: &MessageTrace| m.accepted.is_some() || m.earlier > 0 || !(m.attempts.is_empty() && m.notes.is_empty());
         self.messages.retain(|message| message.is_since && has_records(message));
-        self.messages.sort_by_key(Message::begin);
+        self.messages.sort_by_key(MessageTrace::begin);
         for message in &self.messages {
             self.left_out.remove(&self.hasher.hash_one(message.id.as_str()));
         }
@@ -173,7 +173,7 @@ impl Story {
     }
 }
 
-impl Message {
+impl MessageTrace {
     /// State of the recipients at a domain; `None`: the message has recipients at too many domains.
     fn at_domain(&mut self, domain: &str) -> Option<&mut AtDomain> {
         let domain = domain.to_ascii_lowercase();

@@ -13,20 +13,20 @@ pub mod waits;
 
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::store::Store;
-use waits::{List, Waits, touch};
+use waits::{ReadyList, Waits, touch};
 
 use crate::STEPS_MAX;
 use crate::core::Core;
 use crate::domains::Domains;
 use crate::effects::Ids;
-use crate::failure::Failures;
+use crate::failure::RetryClocks;
 use crate::flows::lines::oldest;
 use crate::sites::Hop;
 
 /// Takes recipients from where they wait.
 pub struct Choice<'a> {
     pub core: &'a mut Core,
-    pub failure: &'a mut Failures,
+    pub failure: &'a mut RetryClocks,
     pub domains: &'a mut Domains,
     pub waits: &'a mut Waits,
     pub store: &'a Store,
@@ -146,7 +146,7 @@ impl Choice<'_> {
             return true;
         };
         let entry = self.domains.get(domain);
-        let mut fresh = List::default();
+        let mut fresh = ReadyList::default();
         if entry.bulk.remove(no.0) {
             fresh = touch(active, domain, self.store, message.pending(), taken.steps);
         }

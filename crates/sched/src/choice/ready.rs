@@ -3,7 +3,7 @@
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, SiteId};
 
 use super::Choice;
-use super::waits::{List, WaitingDomains};
+use super::waits::{ReadyList, WaitingDomains};
 use crate::flows::FlowNo;
 
 /// Where a recipient was entered, and what the caller must do next.
@@ -21,7 +21,7 @@ impl Choice<'_> {
         let Some((class, flow)) = self.core.messages.class_and_flow(no) else { return Placement::Nowhere };
         // An address that has been forgotten since has nothing pending.
         let Some(domain) = self.store.book.try_domain(id) else { return Placement::Nowhere };
-        self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
+        self.waits.lists.get_or_insert_with((domain, no), ReadyList::default).ids.push(id);
         let entry = self.domains.get(domain);
         if entry.explicit.insert(no.0) {
             return Placement::Domain(domain, class);

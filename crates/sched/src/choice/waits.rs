@@ -25,7 +25,7 @@ const LISTED_MAX: usize = 2_048;
 
 /// The ready recipients of one message at one domain.
 #[derive(Default)]
-pub struct List {
+pub struct ReadyList {
     pub ids: SmallVec<[AddressId; 4]>,
     pub rest: Option<Box<Remainder>>,
 }
@@ -36,7 +36,7 @@ pub struct Remainder {
     cursor: Option<u32>,
 }
 
-impl List {
+impl ReadyList {
     pub fn pop(&mut self) -> Option<AddressId> {
         if let Some(id) = self.ids.pop() {
             return Some(id);
@@ -74,7 +74,7 @@ pub type WaitingDomains = SmallVec<[DomainId; 4]>;
 
 #[derive(Default)]
 pub struct Waits {
-    pub lists: Parts<(DomainId, MessageNo), List>,
+    pub lists: Parts<(DomainId, MessageNo), ReadyList>,
     pub at_sites: Parts<(SiteId, MessageNo), WaitingDomains>,
     /// Domains that still know a finished message; the next ticks make them forget it.
     pub traces: VecDeque<(DomainId, MessageNo)>,
@@ -128,12 +128,12 @@ impl Waits {
 }
 
 /// The recipients of a message at a domain that nobody has looked at.
-pub fn touch(active: &mut Active, domain: DomainId, store: &Store, pending: &IdSet, steps: &mut u32) -> List {
+pub fn touch(active: &mut Active, domain: DomainId, store: &Store, pending: &IdSet, steps: &mut u32) -> ReadyList {
     if let Some(activation) = active.extra.as_mut().and_then(|extra| extra.activation.as_mut()) {
         activation.touched.insert(domain.0);
     }
     let here = store.book.addresses_of(domain);
-    let mut list = List::default();
+    let mut list = ReadyList::default();
     let smaller = here.len().min(pending.len());
     if smaller > LISTED_MAX {
         list.rest = Some(Box::new(Remainder { set: pending.intersection(here), cursor: None }));

@@ -19,7 +19,7 @@ use stentor_queue::store::Store;
 use crate::core::Core;
 use crate::failure::drains::{Drain, DrainWhat};
 use crate::kept::KeptClock;
-use crate::reasons::{Reason, Reply};
+use crate::reasons::{HostReply, Reason};
 use crate::sites::Sites;
 use crate::sites::history::known;
 use crate::sites::vacancy::VACANT_MS;
@@ -244,7 +244,7 @@ impl Domains {
     }
 
     /// Handles a look-up that failed temporarily. Mail past its lifetime has had its chance and expires.
-    fn failed(&mut self, core: &mut Core, domain: DomainId, reply: &Reply, now: Ms) -> Option<Drain> {
+    fn failed(&mut self, core: &mut Core, domain: DomainId, reply: &HostReply, now: Ms) -> Option<Drain> {
         let reason = core.reasons.keep(reply.clone());
         let entry = self.get(domain);
         entry.fails = entry.fails.saturating_add(1);
@@ -320,8 +320,8 @@ impl Domains {
     }
 }
 
-fn failure(cause: Cause, dsn: Enhanced, text: String) -> Reply {
-    Reply { code: 0, dsn: Some(dsn), text: text.into(), cause, host: None }
+fn failure(cause: Cause, dsn: Enhanced, text: String) -> HostReply {
+    HostReply { code: 0, dsn: Some(dsn), text: text.into(), cause, host: None }
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use stentor_queue::ids::{MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
-use super::refusals::{MailFacts, Refusal, WaitingSets};
+use super::refusals::{MailProfile, MailRefusal, WaitingSets};
 use crate::core::Core;
 use crate::flows::FlowNo;
 use crate::kept::{KeptClock, KeptDeferral, KeptKey, KeptRefusal};
-use crate::reasons::{Reason, Reply};
+use crate::reasons::{HostReply, Reason};
 use crate::sites::HostNo;
 use crate::tables::Map;
 use crate::timers::Timer;
@@ -63,7 +63,7 @@ pub struct Deferral {
     /// Messages kept back.
     pub waiters: WaitingSets,
     /// For a sender: its refusals by host. The deferral is in force as long as there is one (`next_host`).
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<MailRefusal>,
 }
 
 /// An entry among the deferrals that await other mail at their site.
@@ -93,8 +93,8 @@ pub fn sender_key(sender: &str) -> u64 {
 }
 
 /// The reply, or one without text if it is no longer known.
-pub fn last_reply(core: &Core, reason: Reason) -> Reply {
-    let blank = Reply { code: 0, dsn: None, text: "".into(), cause: Cause::Message, host: None };
+pub fn last_reply(core: &Core, reason: Reason) -> HostReply {
+    let blank = HostReply { code: 0, dsn: None, text: "".into(), cause: Cause::Message, host: None };
     core.reasons.get(reason).cloned().unwrap_or(blank)
 }
 
@@ -171,7 +171,7 @@ impl Deferrals {
         };
         core.sites.get(site).lines.remove(flow, no);
         if let Some(deferral) = self.get_mut(slot).filter(|deferral| !deferral.refusals.is_empty()) {
-            let mail = MailFacts::of(no, message);
+            let mail = MailProfile::of(no, message);
             deferral.refusals.iter_mut().for_each(|refusal| refusal.note_waiting(&mail));
             self.offer(core, slot, now);
         }
@@ -189,7 +189,7 @@ impl Deferrals {
     }
 
     /// Defers a message at a site after a failure.
-    pub fn defer(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &Reply, now: Ms) {
+    pub fn defer(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
         if core.messages.is_live(no) {
             let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
             self.begin_clock(core, slot, now);
@@ -197,7 +197,15 @@ impl Deferrals {
     }
 
     /// Records that a message comes back without a clock. Returns whether it is deferred now.
-    pub fn returned(&mut self, core: &mut Core, site: SiteId, no: MessageNo, cost: u8, reply: &Reply, now: Ms) -> bool {
+    pub fn returned(
+        &mut self,
+        core: &mut Core,
+        site: SiteId,
+        no: MessageNo,
+        cost: u8,
+        reply: &HostReply,
+        now: Ms,
+    ) -> bool {
         if !core.messages.is_live(no) {
             return false;
         }
@@ -229,12 +237,12 @@ impl Deferrals {
         let hosts = core.sites.hosts_named(site);
         let of_name = |name: &str| hosts.iter().find(|(of, _)| **of == *name).map(|(_, host)| *host);
         let live = |id| store.no_of(MessageId(id)).filter(|no| core.messages.is_live(*no));
-        let facts = |(id, kind, size): &(u64, u64, u64)| Some(MailFacts { no: live(*id)?, kind: *kind, size: *size });
+        let facts = |(id, kind, size): &(u64, u64, u64)| Some(MailProfile { no: live(*id)?, kind: *kind, size: *size });
         let refusal = |kept: &KeptRefusal| {
             let refused = kept.refused.iter().filter_map(facts).collect();
-            Some(Refusal::recalled(of_name(&kept.host)?, kept, refused, now))
+            Some(MailRefusal::recalled(of_name(&kept.host)?, kept, refused, now))
         };
-        let refusals: Vec<Refusal> = refusals.iter().filter_map(refusal).collect();
+        let refusals: Vec<MailRefusal> = refusals.iter().filter_map(refusal).collect();
         if matches!(key, DeferralKey::Sender(_)) && refusals.is_empty() {
             return;
         }
@@ -250,7 +258,7 @@ impl Deferrals {
     }
 
     /// The slot of a deferral; a new one has no clock yet.
-    pub fn slot_for(&mut self, core: &mut Core, site: SiteId, key: DeferralKey, reply: &Reply, now: Ms) -> u32 {
+    pub fn slot_for(&mut self, core: &mut Core, site: SiteId, key: DeferralKey, reply: &HostReply, now: Ms) -> u32 {
         let reason = core.reasons.keep(reply.clone());
         if let Some(slot) = self.slot(site, key) {
             if let Some(deferral) = self.get_mut(slot) {
@@ -291,7 +299,7 @@ impl Deferrals {
 
     /// Handles a message that a host refused at MAIL while it takes others of the sender. The first time the host may
     /// have been out of order, and the message is tried again soon. From the second time on it has its own clock.
-    pub fn suspect(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &Reply, now: Ms) {
+    pub fn suspect(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
         if !core.messages.is_live(no) {
             return;
         }

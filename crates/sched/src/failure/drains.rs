@@ -3,7 +3,7 @@
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
 
 use crate::effects::SourceNo;
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum DrainWhat {
@@ -21,15 +21,15 @@ pub enum DrainWhat {
 pub struct Drain {
     pub what: DrainWhat,
     pub expired_only: bool,
-    pub reply: Reply,
+    pub reply: HostReply,
 }
 
 impl Drain {
-    pub fn all(what: DrainWhat, reply: &Reply) -> Drain {
+    pub fn all(what: DrainWhat, reply: &HostReply) -> Drain {
         Drain { what, expired_only: false, reply: reply.clone() }
     }
 
-    pub fn expired(what: DrainWhat, reply: &Reply) -> Drain {
+    pub fn expired(what: DrainWhat, reply: &HostReply) -> Drain {
         Drain { what, expired_only: true, reply: reply.clone() }
     }
 }

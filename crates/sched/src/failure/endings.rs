@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 
-use super::Failures;
+use super::RetryClocks;
 use super::cause::{of_421, of_loss};
 use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX, STAND_BACK_MS};
 use super::hosts::Charge;
@@ -30,7 +30,7 @@ use super::limits::{crowded, host_full, reduce_trust, transactions_max};
 use super::wording::{limits_rate, limits_session, may_limit_session};
 use crate::core::Core;
 use crate::effects::{CloseReason, NoSession};
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 use crate::sites::{Hop, Pick};
 
 /// The host does not accept mail (RFC 7504 section 3).
@@ -60,9 +60,17 @@ pub struct ClosedConnection {
     pub host_name: Arc<str>,
 }
 
-impl Failures {
+impl RetryClocks {
     /// Charges a connection that never became a session, while `working` others of the path are open.
-    pub fn no_session(&mut self, core: &mut Core, hop: Hop, working: usize, why: NoSession, reply: &Reply, now: Ms) {
+    pub fn no_session(
+        &mut self,
+        core: &mut Core,
+        hop: Hop,
+        working: usize,
+        why: NoSession,
+        reply: &HostReply,
+        now: Ms,
+    ) {
         match why {
             NoSession::Reply { code: 421, .. } if working > 0 => host_full(core, hop, working, reply, now),
             NoSession::Reply { code: NO_MAIL_HERE, .. } => {
@@ -88,7 +96,7 @@ impl Failures {
         let end = gone.end;
         let reply = |code, text: &Arc<str>, cause| {
             let host = Some(gone.host_name.clone());
-            Reply { code, dsn: None, text: text.clone(), cause, host }
+            HostReply { code, dsn: None, text: text.clone(), cause, host }
         };
         let front = gone.open.first().copied().filter(|_| !end.charged);
         let reply = match why {
@@ -119,7 +127,7 @@ impl Failures {
         end: Ending,
         no: MessageNo,
         is_refused: bool,
-        reply: &Reply,
+        reply: &HostReply,
         now: Ms,
     ) -> bool {
         if !end.charged && !end.cut {
@@ -138,7 +146,14 @@ impl Failures {
     /// Charges a 421 to a command. After deliveries on the connection, 421 is a limit of the host; beside other working
     /// connections, a limit on their number; otherwise a failure of the host. Returns whether `front`, the message of
     /// that command, is deferred from now on.
-    fn refused_421(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
+    fn refused_421(
+        &mut self,
+        core: &mut Core,
+        end: Ending,
+        front: Option<MessageNo>,
+        reply: &HostReply,
+        now: Ms,
+    ) -> bool {
         let Hop { site, source, .. } = end.hop;
         let adapts = core.cfg.strategies.adaptation;
         let is_of_session = Self::ends_session(core, end, reply);
@@ -161,7 +176,7 @@ impl Failures {
 
     /// Whether the 421 is a limit of the session. "Too many messages" alone may be one; but if the next session gets it
     /// before it has delivered anything, the host counts all of our mail.
-    fn ends_session(core: &mut Core, end: Ending, reply: &Reply) -> bool {
+    fn ends_session(core: &mut Core, end: Ending, reply: &HostReply) -> bool {
         let may_be = may_limit_session(&reply.text);
         let path = core.path(end.hop.site, end.hop.source);
         path.counts_all_sessions |= may_be && !end.delivered;
@@ -169,7 +184,7 @@ impl Failures {
     }
 
     /// Charges a connection that was lost in a transaction or before its first one. The path becomes suspect.
-    fn lost(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
+    fn lost(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &HostReply, now: Ms) -> bool {
         let Hop { site, host, .. } = end.hop;
         reduce_trust(core, end.hop, reply);
         if end.delivered {
@@ -189,7 +204,7 @@ impl Failures {
         hop: Hop,
         charge: Charge,
         front: Option<MessageNo>,
-        reply: &Reply,
+        reply: &HostReply,
         now: Ms,
     ) -> bool {
         let is_deferred = front.is_some_and(|no| {
@@ -225,7 +240,15 @@ impl Failures {
     }
 
     /// Records that a message in flight comes back. Returns whether it is deferred now.
-    fn came_back(&mut self, core: &mut Core, site: SiteId, no: MessageNo, cost: u8, reply: &Reply, now: Ms) -> bool {
+    fn came_back(
+        &mut self,
+        core: &mut Core,
+        site: SiteId,
+        no: MessageNo,
+        cost: u8,
+        reply: &HostReply,
+        now: Ms,
+    ) -> bool {
         let is_deferred = self.deferrals.returned(core, site, no, cost, reply, now);
         if is_deferred {
             self.deferrals.await_site(core, site, no, None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::cause::of_outcome;
 use super::verdict::{Judge, Verdict};
 use crate::effects::{RcptOutcome, Stage};
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 
 const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
 
@@ -73,7 +73,7 @@ impl<'a> Findings<'a> {
     }
 }
 
-pub fn reply_to(outcome: &RcptOutcome, host: &Arc<str>) -> Reply {
+pub fn reply_to(outcome: &RcptOutcome, host: &Arc<str>) -> HostReply {
     let host = Some(host.clone()).filter(|_| !matches!(outcome.stage, Stage::Unreadable | Stage::Table));
-    Reply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), cause: of_outcome(outcome), host }
+    HostReply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), cause: of_outcome(outcome), host }
 }

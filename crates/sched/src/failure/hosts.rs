@@ -9,12 +9,12 @@
 use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{Ms, SiteId};
 
-use super::Failures;
+use super::RetryClocks;
 use super::drains::{Drain, DrainWhat};
 use crate::config::Backoff;
 use crate::core::Core;
 use crate::effects::SourceNo;
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 use crate::sites::early::EarlyProbes;
 use crate::sites::{Hop, Host, HostNo, Pick, Sites, telling};
 
@@ -101,10 +101,10 @@ impl Host {
     }
 }
 
-impl Failures {
+impl RetryClocks {
     /// Charges a failed host, which is left alone for a time. If none of the site's hosts may be tried now, overdue
     /// mail there has had its chance and expires.
-    pub fn charge_host(&mut self, core: &mut Core, hop: Hop, charge: Charge, reply: &Reply, now: Ms) {
+    pub fn charge_host(&mut self, core: &mut Core, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {
         let Hop { site, source, host } = hop;
         let reason = core.reasons.keep(reply.clone());
         let entry = core.sites.host(host);
@@ -130,7 +130,7 @@ impl Failures {
 
     /// Closes a host that lacks something that the site's mail requires. If all hosts that this source may use lack it,
     /// waiting mail fails.
-    pub fn close_unfit_host(&mut self, core: &mut Core, hop: Hop, reply: &Reply) {
+    pub fn close_unfit_host(&mut self, core: &mut Core, hop: Hop, reply: &HostReply) {
         core.sites.host(hop.host).is_closed = true;
         let Sites { list, hosts, .. } = &core.sites;
         let all = &list[hop.site.0 as usize].paths[usize::from(hop.source)].hosts;
@@ -141,7 +141,7 @@ impl Failures {
 
     /// Handles 521 at the greeting, which is permanent for that host (RFC 7504 section 3). If all hosts of a site have
     /// answered so, to each source, waiting mail fails; otherwise it goes to the other hosts.
-    pub fn takes_no_mail(&mut self, core: &mut Core, host: HostNo, reply: &Reply) {
+    pub fn takes_no_mail(&mut self, core: &mut Core, host: HostNo, reply: &HostReply) {
         core.sites.host(host).is_closed = true;
         let sources = core.sources();
         let at = core.sites.host(host).sites.clone();
@@ -150,7 +150,7 @@ impl Failures {
             let paths = &list[site.0 as usize].paths;
             let is_closed = |no: &HostNo| hosts[*no as usize].is_closed;
             if paths.len() >= sources && paths.iter().flat_map(|path| &path.hosts).all(is_closed) {
-                let reply = Reply { dsn: reply.dsn.or(Some(Enhanced::new(5, 3, 2))), ..reply.clone() };
+                let reply = HostReply { dsn: reply.dsn.or(Some(Enhanced::new(5, 3, 2))), ..reply.clone() };
                 for source in 0..paths.len() as SourceNo {
                     self.drains.push_back(Drain::all(DrainWhat::Site(site, source), &reply));
                 }

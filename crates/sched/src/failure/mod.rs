@@ -46,7 +46,7 @@ use std::collections::VecDeque;
 use deferrals::Deferrals;
 use drains::Drain;
 use mailboxes::Mailboxes;
-use recipients::Recipients;
+use recipients::RecipientClocks;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 
@@ -54,14 +54,14 @@ use crate::reasons::Reason;
 
 /// All clocks and drains; see the module's head.
 #[derive(Default)]
-pub struct Failures {
+pub struct RetryClocks {
     pub mailboxes: Mailboxes,
-    pub recipients: Recipients,
+    pub recipients: RecipientClocks,
     pub deferrals: Deferrals,
     pub drains: VecDeque<Drain>,
 }
 
-impl Failures {
+impl RetryClocks {
     /// Number of clocks of all kinds that run or have a history, except those of hosts.
     pub fn clocks(&self) -> usize {
         self.mailboxes.len() + self.recipients.len() + self.deferrals.len()

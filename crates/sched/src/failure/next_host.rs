@@ -16,16 +16,16 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use super::deferrals::{Deferral, DeferralKey, Deferrals, last_reply};
-use super::refusals::{MailFacts, Refusal};
+use super::refusals::{MailProfile, MailRefusal};
 use super::results::EndedTransaction;
 use crate::STEPS_MAX;
 use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::flows::lines::oldest;
 use crate::flows::{ORDINARY, SourceSet};
-use crate::reasons::{Reason, Reply};
+use crate::reasons::{HostReply, Reason};
 use crate::sites::early::EarlyProbes;
-use crate::sites::{Hop, HostNo, Offers};
+use crate::sites::{Hop, HostNo, HostOffers};
 use crate::timers::Timer;
 
 /// Subjects of enhanced codes about the host's system and network (RFC 3463 section 3).
@@ -36,12 +36,12 @@ const LATER_MAX: usize = 64;
 
 /// Whether a refusal at MAIL is about the host, which may be stopping or starting, and not about the sender or us.
 /// Greylisting counts early retries.
-fn is_of_system(reply: &Reply) -> bool {
+fn is_of_system(reply: &HostReply) -> bool {
     reply.cause == Cause::Sender && reply.dsn.is_none_or(|dsn| SUBJECTS_OF_SYSTEM.contains(&dsn.subject))
 }
 
 impl Deferral {
-    fn refusal(&mut self, host: HostNo) -> Option<&mut Refusal> {
+    fn refusal(&mut self, host: HostNo) -> Option<&mut MailRefusal> {
         self.refusals.iter_mut().find(|refusal| refusal.host == host)
     }
 }
@@ -70,9 +70,9 @@ impl Deferrals {
         &mut self,
         core: &mut Core,
         hop: Hop,
-        mail: MailFacts,
+        mail: MailProfile,
         sender: u64,
-        reply: &Reply,
+        reply: &HostReply,
         now: Ms,
     ) -> bool {
         let Hop { site, host, .. } = hop;
@@ -82,7 +82,7 @@ impl Deferrals {
         let Some(deferral) = self.get_mut(slot) else { return false };
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         if deferral.refusal(host).is_none() {
-            deferral.refusals.push(Refusal::new(host, early, &deferral.waiters, now));
+            deferral.refusals.push(MailRefusal::new(host, early, &deferral.waiters, now));
         }
         let Some(refusal) = deferral.refusal(host) else { return false };
         refusal.note_refused(mail);
@@ -111,7 +111,7 @@ impl Deferrals {
         let is_refused = self.sender_wait(core, site, sender, SourceSet::ALL, now).is_some();
         let Some(deferral) = deferral.filter(|_| is_refused) else { return Vec::new() };
         let is_expected = |no: &MessageNo| {
-            let mail = store.message(*no).map(|message| MailFacts::of(*no, message));
+            let mail = store.message(*no).map(|message| MailProfile::of(*no, message));
             mail.is_some_and(|mail| deferral.refusals.iter().all(|refusal| refusal.expects(&mail)))
         };
         let oldest = deferral.waiters.iter().flat_map(|(.., set)| set.iter().take(STEPS_MAX as usize).map(MessageNo));
@@ -206,7 +206,7 @@ impl Deferrals {
                 }
                 match site.offers.iter_mut().find(|offers| offers.host == *host) {
                     Some(offers) => _ = offers.deferrals.insert(slot),
-                    None => site.offers.push(Offers { host: *host, deferrals: IdSet::one(slot), last: 0 }),
+                    None => site.offers.push(HostOffers { host: *host, deferrals: IdSet::one(slot), last: 0 }),
                 }
             }
         }

@@ -17,13 +17,13 @@ struct RecipientClock {
 }
 
 #[derive(Default)]
-pub struct Recipients {
+pub struct RecipientClocks {
     list: Parts<(MessageNo, AddressId), RecipientClock>,
     /// Whether some clocks are from before the start: their recipients may be among those not looked at yet.
     are_recalled: bool,
 }
 
-impl Recipients {
+impl RecipientClocks {
     pub fn len(&self) -> usize {
         self.list.len()
     }

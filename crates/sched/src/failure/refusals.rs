@@ -41,23 +41,23 @@ pub type WaitingSets = SmallVec<[(FlowNo, usize, IdSet); 1]>;
 
 /// What a host knows of a message at MAIL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MailFacts {
+pub struct MailProfile {
     pub no: MessageNo,
     /// The sender's address and the type of the content, hashed.
     pub kind: u64,
     pub size: u64,
 }
 
-impl MailFacts {
-    pub fn of(no: MessageNo, message: &Message) -> MailFacts {
+impl MailProfile {
+    pub fn of(no: MessageNo, message: &Message) -> MailProfile {
         use std::hash::BuildHasher;
         let kind = (message.sender(), message.eight_bit(), message.smtputf8());
-        MailFacts { no, kind: foldhash::fast::FixedState::default().hash_one(kind), size: message.size() }
+        MailProfile { no, kind: foldhash::fast::FixedState::default().hash_one(kind), size: message.size() }
     }
 }
 
 /// A host's 4xx at MAIL to a sender.
-pub struct Refusal {
+pub struct MailRefusal {
     pub host: HostNo,
     /// End of the clock. While a probe is out: when the next one may go.
     pub until: Ms,
@@ -72,24 +72,41 @@ pub struct Refusal {
     /// Trials in this row.
     pub trials: u8,
     /// Refused mail, the last at the end.
-    pub refused: Vec<MailFacts>,
+    pub refused: Vec<MailProfile>,
     /// Waiting messages that may be worth a trial. Those that left are removed when they are found.
     pub worth: IdSet,
 }
 
-impl Refusal {
+impl MailRefusal {
     /// A row that goes on after a restart.
-    pub fn recalled(host: HostNo, kept: &KeptRefusal, refused: Vec<MailFacts>, now: Ms) -> Refusal {
+    pub fn recalled(host: HostNo, kept: &KeptRefusal, refused: Vec<MailProfile>, now: Ms) -> MailRefusal {
         let (until, fails, trials) = (kept.until, kept.fails, kept.trials.min(TRIALS_MAX));
         let since = now.saturating_sub(ROUND_MS * Ms::from(trials / TRIALS));
-        Refusal { until, fails, trials, refused, ..Refusal::new(host, EarlyProbes::NONE, &WaitingSets::new(), since) }
+        MailRefusal {
+            until,
+            fails,
+            trials,
+            refused,
+            ..MailRefusal::new(host, EarlyProbes::NONE, &WaitingSets::new(), since)
+        }
     }
 
     /// A row without a clock. `waiting`: messages of the sender that wait already.
-    pub fn new(host: HostNo, early: EarlyProbes, waiting: &WaitingSets, now: Ms) -> Refusal {
+    pub fn new(host: HostNo, early: EarlyProbes, waiting: &WaitingSets, now: Ms) -> MailRefusal {
         let worth = waiting.iter().fold(IdSet::new(), |all, (.., set)| all.union(set));
         let (refused, is_probed) = (Vec::new(), false);
-        Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early, is_probed, trials: 0, refused, worth }
+        MailRefusal {
+            host,
+            until: 0,
+            fails: 0,
+            since: now,
+            ended_early: 0,
+            early,
+            is_probed,
+            trials: 0,
+            refused,
+            worth,
+        }
     }
 
     /// Number of trials allowed so far in this row.
@@ -108,17 +125,17 @@ impl Refusal {
     }
 
     /// Whether the host would refuse the message as it refused others.
-    pub fn expects(&self, mail: &MailFacts) -> bool {
+    pub fn expects(&self, mail: &MailProfile) -> bool {
         self.refused.iter().any(|refused| refused.kind == mail.kind && refused.size <= mail.size)
     }
 
-    pub fn note_waiting(&mut self, mail: &MailFacts) {
+    pub fn note_waiting(&mut self, mail: &MailProfile) {
         if !self.expects(mail) {
             self.worth.insert(mail.no.0);
         }
     }
 
-    pub fn note_refused(&mut self, mail: MailFacts) {
+    pub fn note_refused(&mut self, mail: MailProfile) {
         self.refused.retain(|refused| refused.no != mail.no);
         self.refused.push(mail);
         if self.refused.len() > REFUSED_MAX {
@@ -186,7 +203,7 @@ impl Refusal {
         let least = self.refused.iter().map(|refused| refused.size).min().unwrap_or(0);
         let mut best: Option<((bool, u64, u32), MessageNo)> = None;
         for no in some.into_iter().map(MessageNo) {
-            let mail = store.message(no).filter(|_| is_here(no)).map(|message| MailFacts::of(no, message));
+            let mail = store.message(no).filter(|_| is_here(no)).map(|message| MailProfile::of(no, message));
             let Some(mail) = mail.filter(|mail| !self.expects(mail)) else {
                 self.worth.remove(no.0);
                 continue;

@@ -10,8 +10,8 @@ use stentor_queue::store::Store;
 
 use crate::Scheduler;
 use crate::core::Core;
-use crate::effects::{Effect, Failure};
-use crate::reasons::Reply;
+use crate::effects::{Effect, FailedRcpt};
+use crate::reasons::HostReply;
 use crate::timers::Timer;
 
 /// The first and the longest pause before a refused report is made again.
@@ -26,7 +26,7 @@ const FAILED: Enhanced = Enhanced::new(5, 0, 0);
 
 /// Fails a recipient, unless it is not pending or an operator is taking it out. `expired`: the last failure was
 /// temporary and its lifetime is over.
-pub fn gather(core: &mut Core, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &Reply, now: Ms) {
+pub fn gather(core: &mut Core, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &HostReply, now: Ms) {
     if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
         return;
     }
@@ -39,7 +39,7 @@ pub fn gather(core: &mut Core, store: &Store, no: MessageNo, id: AddressId, expi
         return;
     }
     let dsn = reply.dsn.unwrap_or(if expired { EXPIRED } else { FAILED });
-    failing.list.push(Failure {
+    failing.list.push(FailedRcpt {
         id,
         expired,
         dsn: Enhanced { class: if expired { 4 } else { 5 }, ..dsn },
@@ -93,7 +93,7 @@ impl Scheduler {
 
     /// Called when the journal refused the report (full, failed). The failures are reported again after the gathering
     /// time, which doubles each time: a report may be large, and disk space is short.
-    pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<Failure>, now: Ms) {
+    pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<FailedRcpt>, now: Ms) {
         let now = self.steady(now);
         let Some(active) = self.core.messages.begin(no) else { return };
         let failing = &mut active.extra.get_or_insert_default().failing;

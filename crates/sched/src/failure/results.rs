@@ -15,12 +15,12 @@ use super::deferrals::{DeferralKey, RETURN_BEHIND, RETURN_RATE, RETURNS_MAX, sen
 use super::drains::{Drain, DrainWhat};
 use super::findings::{Findings, reply_to};
 use super::limits::{recipients_max, reduce_trust, transactions_max};
-use super::refusals::MailFacts;
+use super::refusals::MailProfile;
 use super::reports::{gather, report_if_last};
 use super::verdict::Judge;
 use crate::Scheduler;
 use crate::effects::{Ids, RcptOutcome, SessionSoFar, Stage};
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 use crate::sites::{Hop, HostNo};
 
 /// RFC 5321 section 3.8: the host closes the connection.
@@ -50,7 +50,7 @@ struct Done<'a> {
 }
 
 impl Done<'_> {
-    fn reply(&self, outcome: &RcptOutcome) -> Reply {
+    fn reply(&self, outcome: &RcptOutcome) -> HostReply {
         reply_to(outcome, &self.ended.host_name)
     }
 }
@@ -164,7 +164,7 @@ impl Scheduler {
                 deferrals.defer(core, hop.site, no, &reply, now);
                 return true;
             }
-            let mail = MailFacts::of(no, message);
+            let mail = MailProfile::of(no, message);
             if deferrals.sender_refused(core, hop, mail, sender, &reply, now) {
                 for no in deferrals.overdue(core, store, hop.site, sender, now) {
                     self.failure.drains.push_back(Drain::expired(DrainWhat::Message(hop.site, no), &reply));
@@ -187,7 +187,7 @@ impl Scheduler {
         // The caller reported no outcome for some recipients.
         if done.outcomes.len() < done.ended.ids.len() {
             let host = Some(done.ended.host_name.clone());
-            let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), cause: Cause::Message, host };
+            let reply = HostReply { code: 0, dsn: None, text: "no outcome".into(), cause: Cause::Message, host };
             return deferrals.returned(core, hop.site, no, RETURNS_MAX / 2, &reply, now);
         }
         false
@@ -244,7 +244,15 @@ impl Scheduler {
     }
 
     /// Fails a recipient for good. `expired`: the last failure was temporary and its lifetime is over.
-    pub(crate) fn fail(&mut self, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &Reply, now: Ms) {
+    pub(crate) fn fail(
+        &mut self,
+        store: &Store,
+        no: MessageNo,
+        id: AddressId,
+        expired: bool,
+        reply: &HostReply,
+        now: Ms,
+    ) {
         self.end_clocks(store, no, id, now);
         gather(&mut self.core, store, no, id, expired, reply, now);
     }
@@ -260,7 +268,7 @@ impl Scheduler {
     }
 
     /// Defers the mailbox after 4.2.x, for all messages. Those past their lifetime expire.
-    fn defer_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
+    fn defer_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &HostReply, now: Ms) {
         let reason = self.core.reasons.keep(reply.clone());
         let domain = store.book.try_domain(id);
         self.failure.mailboxes.refused(&mut self.core, no, id, domain, reason, now);
@@ -274,7 +282,7 @@ impl Scheduler {
     }
 
     /// Defers a recipient after another 4xx at RCPT; after several messages in a row, the mailbox.
-    fn defer_recipient(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
+    fn defer_recipient(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &HostReply, now: Ms) {
         let reason = self.core.reasons.keep(reply.clone());
         if !self.failure.recipients.contains(no, id) && self.failure.mailboxes.strike(id) {
             return self.defer_mailbox(store, no, id, reply, now);

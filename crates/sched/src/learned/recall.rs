@@ -12,7 +12,7 @@ use super::{LIMITS_MS, UNUSED_MS, WAITING_MAX, longest};
 use crate::Scheduler;
 use crate::kept::text::Fields;
 use crate::kept::{Gap, KeptClock, KeptDeferral, KeptHost, KeptKey, KeptRefusal, PathMemory};
-use crate::reasons::{Reason, Reply};
+use crate::reasons::{HostReply, Reason};
 
 /// State while a text is read.
 struct Reading<'a> {
@@ -63,7 +63,7 @@ impl Scheduler {
         let (number, code, dsn) = (fields.word()?, fields.word()?, fields.text()?);
         let (cause, host, text) = (Cause::of_name(&fields.text()?)?, fields.text()?, fields.text()?);
         let host = Some(host).filter(|host| !host.is_empty()).map(Arc::from);
-        let reply = Reply { code, dsn: Enhanced::parse(&dsn), text: text.into(), cause, host };
+        let reply = HostReply { code, dsn: Enhanced::parse(&dsn), text: text.into(), cause, host };
         reading.replies.insert(number, self.core.reasons.keep(reply));
         Some(())
     }

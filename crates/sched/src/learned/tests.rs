@@ -8,7 +8,7 @@ use stentor_queue::store::{EventEffect, Store};
 
 use super::SnapshotProgress;
 use crate::{
-    CloseReason, Effect, Enhanced, FlowKey, FlowRules, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler,
+    CloseReason, Effect, Enhanced, FlowKey, FlowRules, NoSession, RcptOutcome, RecipientPlace, SchedConfig, Scheduler,
     Stage,
 };
 
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    fn status(&mut self, Rcpt { no, id }: Rcpt) -> (RecipientState, Option<Ms>, String) {
+    fn status(&mut self, Rcpt { no, id }: Rcpt) -> (RecipientPlace, Option<Ms>, String) {
         let status = self.sched.recipient_status(&self.store, no, id, self.now);
         (status.state, status.next_try, status.reason.map_or_else(String::new, |reply| reply.to_string()))
     }
@@ -166,11 +166,11 @@ fn servfail() -> Resolution {
 #[test]
 fn clocks_go_on_over_a_restart() {
     let kinds = [
-        (Host::Down, RecipientState::Site),
-        (Host::Says(Stage::Rcpt, 452, (2, 2), "mailbox full"), RecipientState::Mailbox),
-        (Host::Says(Stage::Rcpt, 450, (7, 1), "come back later"), RecipientState::Recipient),
-        (Host::Says(Stage::Final, 451, (3, 0), "not this message"), RecipientState::Message),
-        (Host::Says(Stage::Mail, 451, (7, 1), "not this sender"), RecipientState::Sender),
+        (Host::Down, RecipientPlace::Site),
+        (Host::Says(Stage::Rcpt, 452, (2, 2), "mailbox full"), RecipientPlace::Mailbox),
+        (Host::Says(Stage::Rcpt, 450, (7, 1), "come back later"), RecipientPlace::Recipient),
+        (Host::Says(Stage::Final, 451, (3, 0), "not this message"), RecipientPlace::Message),
+        (Host::Says(Stage::Mail, 451, (7, 1), "not this sender"), RecipientPlace::Sender),
     ];
     for (host, state) in kinds {
         let mut world = World::new(host);
@@ -215,7 +215,7 @@ fn a_refusal_at_mail_of_an_earlier_version_is_read() {
     world.taken = 0;
     world.run(1_000);
     let after = world.status(mail);
-    assert_eq!((after.0, world.taken), (RecipientState::Sender, 1), "a trial, which costs no clock: {after:?}");
+    assert_eq!((after.0, world.taken), (RecipientPlace::Sender, 1), "a trial, which costs no clock: {after:?}");
     assert!(after.1.unwrap().abs_diff(before.1.unwrap()) <= 2_000, "{before:?} {after:?}");
 }
 
@@ -226,7 +226,7 @@ fn a_failed_look_up_keeps_its_clock() {
     let mail = world.mail_to("ann@one.example", None);
     world.run(20 * 60_000);
     let before = world.status(mail);
-    assert_eq!(before.0, RecipientState::LookUp);
+    assert_eq!(before.0, RecipientPlace::LookUp);
     world.restart(0);
     world.is_resolving = true;
     world.run(1_000);

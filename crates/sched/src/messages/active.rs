@@ -5,7 +5,7 @@
 use stentor_queue::ids::{AddressId, SiteId};
 use stentor_queue::idset::IdSet;
 
-use crate::effects::Failure;
+use crate::effects::FailedRcpt;
 
 /// Extra state of a message; see the module's head.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub struct Extra {
     /// Where the message would be if no operator held it.
     pub held: Option<Box<HeldPlaces>>,
     /// Recipients that an operator is taking out.
-    pub reserved: Option<Box<Reservation>>,
+    pub reserved: Option<Box<ReservedRcpts>>,
 }
 
 /// A large message that is being linked to its domains.
@@ -43,7 +43,7 @@ pub struct Activation {
 #[derive(Default)]
 pub struct FailingRecipients {
     /// Failures not reported yet.
-    pub list: Vec<Failure>,
+    pub list: Vec<FailedRcpt>,
     /// Recipients of `list`, and those being journalled.
     pub ids: IdSet,
     /// Whether a timer for the gathering is set.
@@ -65,7 +65,7 @@ pub struct HeldPlaces {
 
 /// Recipients that an operator is taking out.
 #[derive(Default)]
-pub struct Reservation {
+pub struct ReservedRcpts {
     pub ids: IdSet,
     /// Recipients that were kept back when their turn came.
     pub met: IdSet,

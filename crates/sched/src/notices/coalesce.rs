@@ -23,7 +23,7 @@ const PAIRS_MAX: usize = 65_536;
 const POSTS_MAX: usize = 256;
 
 /// A search through the posts that wait at a site that takes mail again.
-pub struct Job {
+pub struct CoalesceSearch {
     site: SiteId,
     flow: FlowNo,
     class: usize,
@@ -35,7 +35,7 @@ pub struct Job {
 
 #[derive(Default)]
 pub struct Coalescing {
-    pub jobs: VecDeque<Job>,
+    pub jobs: VecDeque<CoalesceSearch>,
 }
 
 impl Coalescing {
@@ -57,7 +57,15 @@ impl Coalescing {
             .collect();
         for (flow, class) in chosen {
             let waiting = lines.take(flow);
-            self.jobs.push_back(Job { site, flow, class, waiting, cursor: None, found: HashMap::new(), pairs: 0 });
+            self.jobs.push_back(CoalesceSearch {
+                site,
+                flow,
+                class,
+                waiting,
+                cursor: None,
+                found: HashMap::new(),
+                pairs: 0,
+            });
         }
     }
 }
@@ -127,7 +135,7 @@ impl Scheduler {
         self.coalescing.jobs.push_front(job);
     }
 
-    fn coalesce_end(&mut self, store: &Store, job: Job, now: Ms) {
+    fn coalesce_end(&mut self, store: &Store, job: CoalesceSearch, now: Ms) {
         let over = self.core.flows.get(job.flow).rules.coalesce_over.unwrap_or(u32::MAX) as usize;
         let rest = job.cursor.map_or_else(|| job.waiting.iter(), |after| job.waiting.iter_from(after));
         for no in rest {

@@ -33,7 +33,7 @@ const DOMAIN_LOOKED_AT_MAX: usize = 64;
 
 /// Operators' actions that are carried out in slices.
 #[derive(Default)]
-pub struct Operator {
+pub struct OperatorTasks {
     releases: VecDeque<(MessageNo, HeldPlaces)>,
     /// Messages that were held, with the last recipient examined: the mailboxes that they probe for others need a new
     /// probe.
@@ -47,7 +47,7 @@ pub struct Operator {
     pub look_at_run: bool,
 }
 
-impl Operator {
+impl OperatorTasks {
     /// Whether messages are being held or released.
     pub fn has_holds(&self) -> bool {
         !self.releases.is_empty() || !self.probes.is_empty()

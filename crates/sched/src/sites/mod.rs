@@ -49,7 +49,7 @@ pub struct Hop {
 }
 
 /// Deferrals of senders whose messages are offered to a host.
-pub struct Offers {
+pub struct HostOffers {
     pub host: HostNo,
     pub deferrals: IdSet,
     /// The deferral that was served last.
@@ -147,7 +147,7 @@ pub struct Site {
     /// The messages that wait here.
     pub lines: Lines,
     /// Messages offered to hosts that have not refused them.
-    pub offers: Vec<Offers>,
+    pub offers: Vec<HostOffers>,
     /// Whether offers had the last turn.
     pub offer_served: bool,
     /// Paths, by the number of their source.

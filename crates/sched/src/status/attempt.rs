@@ -13,7 +13,7 @@ use crate::{Scheduler, SourceSet};
 
 /// A connection without a session, or one whose host is silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attempt {
+pub struct ConnectionAttempt {
     pub reach: SessionStep,
     /// When this stage began.
     pub since: Ms,
@@ -21,14 +21,14 @@ pub struct Attempt {
     is_silent: bool,
 }
 
-impl Attempt {
-    fn of(conn: &Conn) -> Attempt {
-        Attempt { reach: conn.reach.0, since: conn.reach.1, is_silent: conn.silent }
+impl ConnectionAttempt {
+    fn of(conn: &Conn) -> ConnectionAttempt {
+        ConnectionAttempt { reach: conn.reach.0, since: conn.reach.1, is_silent: conn.silent }
     }
 
     /// An attempt in a session, since the host's last reply.
-    pub(super) fn without_reply(since: Ms) -> Attempt {
-        Attempt { reach: SessionStep::Reply, since, is_silent: true }
+    pub(super) fn without_reply(since: Ms) -> ConnectionAttempt {
+        ConnectionAttempt { reach: SessionStep::Reply, since, is_silent: true }
     }
 
     /// The cause of waiting for mail that has no other cause.
@@ -43,7 +43,7 @@ impl Attempt {
 }
 
 /// The attempt at each host; of several the one that has waited longest. Steady time.
-pub(super) type Attempts = Map<HostNo, Attempt>;
+pub(super) type Attempts = Map<HostNo, ConnectionAttempt>;
 
 impl Scheduler {
     /// All attempts, or those at hosts of a site. Visits each connection, unless the site has none being made.
@@ -53,7 +53,7 @@ impl Scheduler {
         if site.is_some_and(|site| site.paths.iter().all(|path| path.conns == path.greeted)) {
             return found;
         }
-        for (host, attempt) in self.pool.connecting().map(|conn| (conn.hop.host, Attempt::of(conn))) {
+        for (host, attempt) in self.pool.connecting().map(|conn| (conn.hop.host, ConnectionAttempt::of(conn))) {
             let first = found.entry(host).or_insert(attempt);
             if attempt.since < first.since {
                 *first = attempt;
@@ -63,7 +63,12 @@ impl Scheduler {
     }
 
     /// The attempt that mail from some sources waits for at a site, if there is one and no session.
-    pub(super) fn attempt_at(&self, site: SiteId, sources: SourceSet, attempts: &Attempts) -> Option<Attempt> {
+    pub(super) fn attempt_at(
+        &self,
+        site: SiteId,
+        sources: SourceSet,
+        attempts: &Attempts,
+    ) -> Option<ConnectionAttempt> {
         let entry = self.core.sites.peek(site).filter(|_| !attempts.is_empty())?;
         if entry.paths_of(sources).any(|(_, path)| path.greeted > 0) {
             return None;
@@ -73,7 +78,7 @@ impl Scheduler {
     }
 
     /// The attempt with its time as wall-clock time.
-    pub(super) fn dated(&self, attempt: Attempt) -> Attempt {
-        Attempt { since: self.core.time.wall(attempt.since), ..attempt }
+    pub(super) fn dated(&self, attempt: ConnectionAttempt) -> ConnectionAttempt {
+        ConnectionAttempt { since: self.core.time.wall(attempt.since), ..attempt }
     }
 }

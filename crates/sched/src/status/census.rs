@@ -14,12 +14,12 @@ use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
-use super::attempt::{Attempt, Attempts};
+use super::attempt::{Attempts, ConnectionAttempt};
 use super::place::SiteConditions;
 use crate::Scheduler;
 use crate::effects::SessionStep;
 use crate::keeper::Keeper;
-use crate::reasons::{Reason, Reply};
+use crate::reasons::{HostReply, Reason};
 use crate::tables::Map;
 
 /// Messages with fewer pending recipients have no row of their own: they are counted on demand.
@@ -36,7 +36,7 @@ pub struct CauseCount {
     /// The earliest next try among them, wall time; `None`: some do not wait for a clock.
     pub next_try: Option<Ms>,
     /// The connection attempt that all of them wait for, or the one that has been silent longest.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<ConnectionAttempt>,
     /// Who keeps them, if they are held or queue-only.
     pub keeper: Keeper,
     reason: Reason,
@@ -335,7 +335,7 @@ struct VisitedSites {
 
 impl Scheduler {
     /// The last reply behind a count, if still known.
-    pub fn reply_behind(&self, count: &CauseCount) -> Option<&Reply> {
+    pub fn reply_behind(&self, count: &CauseCount) -> Option<&HostReply> {
         self.core.reasons.get(count.reason)
     }
 

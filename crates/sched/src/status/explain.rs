@@ -6,10 +6,10 @@ use stentor_queue::cause::Cause;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::site::{Endpoint, SiteLimits};
 
-use super::attempt::{Attempt, Attempts};
+use super::attempt::{Attempts, ConnectionAttempt};
 use crate::flows::FlowKey;
 use crate::flows::ORDINARY;
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 use crate::sites::Pick;
 use crate::sites::history::SiteHistory;
 use crate::status::SiteStatus;
@@ -80,9 +80,9 @@ pub struct HostStatus {
     pub is_probed: bool,
     pub is_silent: bool,
     /// The last failure.
-    pub reason: Option<Reply>,
+    pub reason: Option<HostReply>,
     /// The connection attempt in progress.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<ConnectionAttempt>,
 }
 
 /// A site, explained.
@@ -93,7 +93,7 @@ pub struct SiteExplanation {
     /// Why its mail waits, as far as the reason is the same for all.
     pub cause: Cause,
     /// The connection attempt that mail waits for, if no connection has a session.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<ConnectionAttempt>,
     pub limits: SiteLimits,
     pub history: SiteHistory,
     pub paths: Vec<PathStatus>,

@@ -13,7 +13,7 @@ use self::census::WaitingPlace;
 use crate::Scheduler;
 use crate::connections::pool::State;
 use crate::domains::LookUp;
-use crate::reasons::Reply;
+use crate::reasons::HostReply;
 
 /// One site as it is now.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,7 +32,7 @@ pub struct SiteStatus {
     /// When the earliest of its hosts may be tried, if none may be tried now.
     pub until: Option<Ms>,
     /// The last failure there.
-    pub reason: Option<Reply>,
+    pub reason: Option<HostReply>,
     /// The oldest message in line.
     pub oldest: Option<MessageNo>,
 }
@@ -79,7 +79,7 @@ pub struct SiteSummary {
 
 /// Sizes of the scheduler's tables, for limits and memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Load {
+pub struct TableSizes {
     pub messages: usize,
     pub sites: usize,
     pub hosts: usize,
@@ -98,9 +98,9 @@ pub struct Load {
 }
 
 impl Scheduler {
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> TableSizes {
         let (sites, hosts) = self.core.sites.known();
-        Load {
+        TableSizes {
             messages: self.core.messages.len(),
             sites,
             hosts,
@@ -153,7 +153,7 @@ impl Scheduler {
     }
 
     /// When a domain is looked up next, and the last failure of its look-up.
-    pub fn look_up_of(&self, domain: DomainId) -> Option<(Option<Ms>, Option<Reply>)> {
+    pub fn look_up_of(&self, domain: DomainId) -> Option<(Option<Ms>, Option<HostReply>)> {
         let entry = self.domains.peek(domain)?;
         let until = (entry.look_up == LookUp::Clock).then(|| self.core.time.wall(entry.until));
         Some((until, self.core.reasons.get(entry.reason).cloned()))

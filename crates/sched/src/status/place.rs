@@ -8,19 +8,19 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
-use super::attempt::{Attempt, Attempts};
+use super::attempt::{Attempts, ConnectionAttempt};
 use super::explain::WaitsFor;
 use crate::domains::{Domain, LookUp};
 use crate::failure::deferrals::sender_key;
 use crate::flows::FlowKey;
 use crate::keeper::Keeper;
 use crate::messages::Active;
-use crate::reasons::{Reason, Reply};
+use crate::reasons::{HostReply, Reason};
 use crate::{Scheduler, SourceSet};
 
 /// Where a pending recipient is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RecipientState {
+pub enum RecipientPlace {
     /// It is in a transaction.
     Sending,
     /// An operator or a rule holds the message.
@@ -52,13 +52,13 @@ pub enum RecipientState {
 /// A pending recipient of a message: where it is, why, the next try and the last reply.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecipientStatus {
-    pub state: RecipientState,
+    pub state: RecipientPlace,
     pub cause: Cause,
     pub site: Option<SiteId>,
     pub next_try: Option<Ms>,
-    pub reason: Option<Reply>,
+    pub reason: Option<HostReply>,
     /// The connection attempt that it waits for, in wall-clock time.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<ConnectionAttempt>,
     /// Who keeps it, if it is held or queue-only.
     pub keeper: Keeper,
 }
@@ -66,11 +66,11 @@ pub struct RecipientStatus {
 /// The judgement. `until` is steady time; in the past or `None`: the recipient does not wait for a clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
-    pub state: RecipientState,
+    pub state: RecipientPlace,
     pub cause: Cause,
     pub until: Option<Ms>,
     pub reason: Reason,
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<ConnectionAttempt>,
     pub keeper: Keeper,
 }
 
@@ -104,12 +104,12 @@ pub(super) struct SiteConditions {
 }
 
 impl Place {
-    fn new(state: RecipientState, cause: Cause) -> Place {
+    fn new(state: RecipientPlace, cause: Cause) -> Place {
         Place { state, cause, until: None, reason: Reason::NONE, attempt: None, keeper: Keeper::None }
     }
 
     /// The later of this place and another clock.
-    fn or_later(self, state: RecipientState, until: Ms, reason: Reason) -> Place {
+    fn or_later(self, state: RecipientPlace, until: Ms, reason: Reason) -> Place {
         if until <= self.until.unwrap_or(0) {
             return self;
         }
@@ -123,16 +123,16 @@ impl Scheduler {
         let domain = store.book.try_domain(id).and_then(|d| self.domains.peek(d));
         let site = domain.and_then(|d| d.site);
         let message = store.message(no).filter(|m| self.core.messages.is_live(no) && m.pending().contains(id.0));
-        let place = message.map_or(Place::new(RecipientState::Unknown, Cause::Ready), |message| {
+        let place = message.map_or(Place::new(RecipientPlace::Unknown, Cause::Ready), |message| {
             let of_message = self.of_message(store, no, message);
             let attempts = self.attempts(site);
             let at = site.map(|site| self.at_site(site, of_message.sources, &attempts, now));
             self.place(&of_message, id, domain, at.as_ref(), |no, id| self.pool.silent_since(no, id), now)
         });
         let mut reason = place.reason;
-        if matches!(place.state, RecipientState::Sending | RecipientState::Ready) && reason.is_none() {
+        if matches!(place.state, RecipientPlace::Sending | RecipientPlace::Ready) && reason.is_none() {
             reason = self.failure.last_reason(no, id);
-            let is_idle = place.state == RecipientState::Ready && place.attempt.is_none();
+            let is_idle = place.state == RecipientPlace::Ready && place.attempt.is_none();
             if let Some(site) = site.filter(|_| reason.is_none() && is_idle) {
                 reason = self.core.sites.list[site.0 as usize].reason;
             }
@@ -149,7 +149,7 @@ impl Scheduler {
     }
 
     /// The reply with which a pending recipient was last deferred, whatever it waits for now.
-    pub fn last_reply(&self, no: MessageNo, id: AddressId) -> Option<&Reply> {
+    pub fn last_reply(&self, no: MessageNo, id: AddressId) -> Option<&HostReply> {
         let of_mailbox = self.failure.mailboxes.wait(id, no).map(|(_, reason)| reason);
         self.core.reasons.get(of_mailbox.unwrap_or_else(|| self.failure.last_reason(no, id)))
     }
@@ -209,12 +209,12 @@ impl Scheduler {
         if at.is_suspended {
             return Cause::Suspended;
         }
-        let behind = |(until, reason)| at.ready.or_later(RecipientState::Site, until, reason);
+        let behind = |(until, reason)| at.ready.or_later(RecipientPlace::Site, until, reason);
         at.clock.map_or(at.ready, behind).cause
     }
 
     /// Where mail is that no clock keeps back at a site.
-    fn ready_at(&self, site: SiteId, sources: SourceSet, attempt: Option<Attempt>, now: Ms) -> Place {
+    fn ready_at(&self, site: SiteId, sources: SourceSet, attempt: Option<ConnectionAttempt>, now: Ms) -> Place {
         let reason = self.core.sites.list[site.0 as usize].reason;
         let of_host = self.core.sites.failure_of(site, sources);
         let failed = of_host.unwrap_or(reason);
@@ -249,7 +249,7 @@ impl Scheduler {
         };
         let is_tried = matches!(waits_for, WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent | WaitsFor::Probe);
         let attempt = attempt.filter(|_| is_tried);
-        Place { until, reason, attempt, ..Place::new(RecipientState::Ready, cause) }
+        Place { until, reason, attempt, ..Place::new(RecipientPlace::Ready, cause) }
     }
 
     /// Who makes the recipient queue-only, unless a run of the queue lets it pass.
@@ -272,13 +272,13 @@ impl Scheduler {
     /// The place of a recipient that an operator, a rule or the configuration keeps back.
     pub(super) fn kept(&self, message: &MessageState<'_>, id: AddressId, at: Option<&SiteConditions>) -> Option<Place> {
         if let Some(keeper) = message.held_by {
-            return Some(Place { keeper, ..Place::new(RecipientState::Held, Cause::Held) });
+            return Some(Place { keeper, ..Place::new(RecipientPlace::Held, Cause::Held) });
         }
         if message.is_suspended || at.is_some_and(|at| at.is_suspended) {
-            return Some(Place::new(RecipientState::Suspended, Cause::Suspended));
+            return Some(Place::new(RecipientPlace::Suspended, Cause::Suspended));
         }
         let keeper = self.made_queue_only(message, id, at)?;
-        Some(Place { keeper, ..Place::new(RecipientState::QueueOnly, Cause::QueueOnly) })
+        Some(Place { keeper, ..Place::new(RecipientPlace::QueueOnly, Cause::QueueOnly) })
     }
 
     /// Where a pending recipient is. `message` is live, and `id` pending.
@@ -294,29 +294,29 @@ impl Scheduler {
         let no = message.no;
         if let Some(active) = message.active {
             if active.in_flight.contains(id.0) {
-                let attempt = silent_since(no, id).map(Attempt::without_reply);
-                let cause = attempt.map_or(Cause::Sending, Attempt::cause);
-                return Place { attempt, ..Place::new(RecipientState::Sending, cause) };
+                let attempt = silent_since(no, id).map(ConnectionAttempt::without_reply);
+                let cause = attempt.map_or(Cause::Sending, ConnectionAttempt::cause);
+                return Place { attempt, ..Place::new(RecipientPlace::Sending, cause) };
             }
             if active.is_failing(id) {
-                return Place::new(RecipientState::Reporting, Cause::Reporting);
+                return Place::new(RecipientPlace::Reporting, Cause::Reporting);
             }
         }
         if let Some((store, of)) = message.bounced_by
             && let Some(domain) = store.book.try_domain(id)
             && self.is_bounced(of, store.book.domain_name_alone(domain), at.and_then(|at| self.site_name(at.site)), now)
         {
-            return Place::new(RecipientState::Reporting, Cause::Reporting);
+            return Place::new(RecipientPlace::Reporting, Cause::Reporting);
         }
         if let Some(kept) = self.kept(message, id, at) {
             return kept;
         }
         let mut place = at.map_or_else(|| of_look_up(domain), |at| at.ready);
         if let Some((until, reason)) = self.failure.recipients.wait(no, id, now) {
-            place = place.or_later(RecipientState::Recipient, until, reason);
+            place = place.or_later(RecipientPlace::Recipient, until, reason);
         }
         if let Some((until, reason)) = self.failure.mailboxes.wait(id, no) {
-            place = place.or_later(RecipientState::Mailbox, until, reason);
+            place = place.or_later(RecipientPlace::Mailbox, until, reason);
         }
         let Some(at) = at else { return place };
         if at.has_deferrals {
@@ -324,15 +324,15 @@ impl Scheduler {
             let sender = deferrals.sender_wait(&self.core, at.site, message.sender, message.sources, now);
             if let Some((until, reason)) = deferrals.wait(at.site, no, now) {
                 let is_of_sender = sender.is_some() && deferrals.stands_back(at.site, no);
-                let state = if is_of_sender { RecipientState::Sender } else { RecipientState::Message };
+                let state = if is_of_sender { RecipientPlace::Sender } else { RecipientPlace::Message };
                 place = place.or_later(state, until, reason);
             }
             if let Some((until, reason)) = sender {
-                place = place.or_later(RecipientState::Sender, until, reason);
+                place = place.or_later(RecipientPlace::Sender, until, reason);
             }
         }
         if let Some((until, reason)) = at.clock {
-            place = place.or_later(RecipientState::Site, until, reason);
+            place = place.or_later(RecipientPlace::Site, until, reason);
         }
         place
     }
@@ -341,8 +341,8 @@ impl Scheduler {
 /// The place of recipients at a domain without a site.
 fn of_look_up(domain: Option<&Domain>) -> Place {
     let Some(domain) = domain.filter(|domain| !domain.reason.is_none()) else {
-        return Place::new(RecipientState::LookUp, Cause::LookUp);
+        return Place::new(RecipientPlace::LookUp, Cause::LookUp);
     };
     let until = (domain.look_up == LookUp::Clock).then_some(domain.until);
-    Place { until, reason: domain.reason, ..Place::new(RecipientState::LookUp, domain.reason.cause) }
+    Place { until, reason: domain.reason, ..Place::new(RecipientPlace::LookUp, domain.reason.cause) }
 }

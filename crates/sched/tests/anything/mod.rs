@@ -17,7 +17,8 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies, Work,
+    CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies,
+    Work,
 };
 
 const START: Ms = 1_800_000_000_000;
@@ -469,7 +470,7 @@ impl World {
         Ok(matches!(applied, EventEffect::Finished { .. }))
     }
 
-    fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) -> Result<(), String> {
+    fn bounce(&mut self, no: MessageNo, failures: Vec<FailedRcpt>) -> Result<(), String> {
         let Some(message) = self.store.message(no) else { return Err("a report of a message that is gone".into()) };
         let (queue_id, age) = (message.id().0, self.now - message.accepted());
         if self.rng.u32(0..10) == 0 {
@@ -478,7 +479,7 @@ impl World {
         }
         let mut finished = false;
         for (expired, fate, end) in [(false, Fate::Bounced, End::Bounced), (true, Fate::Expired, End::Expired)] {
-            let of_kind: Vec<&Failure> = failures.iter().filter(|f| f.expired == expired).collect();
+            let of_kind: Vec<&FailedRcpt> = failures.iter().filter(|f| f.expired == expired).collect();
             for failure in &of_kind {
                 let is_refused =
                     self.refused.contains(&(queue_id, failure.id)) || self.no_domain || failure.code == 521;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stentor_queue::ids::{AddressId, DomainId, Ms};
 use stentor_queue::store::Store;
-use stentor_sched::{Cause, CauseCounts, Census, RecipientState, Scheduler, WaitingPlace};
+use stentor_sched::{Cause, CauseCounts, Census, RecipientPlace, Scheduler, WaitingPlace};
 
 /// Events between two checks: a prime, so that they meet all kinds.
 const EVERY: u32 = 97;
@@ -47,7 +47,7 @@ impl Truth {
             let mut own = Causes::new();
             for id in message.pending() {
                 let status = sched.recipient_status(store, no, AddressId(id), now);
-                if status.state == RecipientState::Unknown {
+                if status.state == RecipientPlace::Unknown {
                     unknown += 1;
                     continue;
                 }

@@ -22,8 +22,8 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::standing_bounces::StandingBounce;
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage, Strategies,
-    Work,
+    Backoff, Census, CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage,
+    Strategies, Work,
 };
 use truth::Truth;
 use verbs::Verb;
@@ -422,7 +422,7 @@ impl World {
         matches!(applied, EventEffect::Finished { .. })
     }
 
-    fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) {
+    fn bounce(&mut self, no: MessageNo, failures: Vec<FailedRcpt>) {
         if self.rng.u32(0..10) == 0 {
             self.sched.bounce_refused(no, failures, self.now);
             return;
@@ -436,7 +436,7 @@ impl World {
         ];
         for (expired, by_operator, fate, end) in ends {
             let mut ids = IdSet::new();
-            let of_kind = |f: &&Failure| (f.expired, &*f.text == verbs::BOUNCE_REASON) == (expired, by_operator);
+            let of_kind = |f: &&FailedRcpt| (f.expired, &*f.text == verbs::BOUNCE_REASON) == (expired, by_operator);
             for failure in failures.iter().filter(of_kind) {
                 let message = self.store.message(no).expect("failures of a live message");
                 let age = self.now - message.accepted();

@@ -24,9 +24,9 @@ use super::super::redirect::{
 };
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
-use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::intake::IntakeRefusal;
-use stentor_core::people::{Reader, Readers};
+use stentor_core::people::{MailReader, MailReaders};
 use stentor_core::{Core, Settings, log};
 
 type Group = policy::Group<AcceptedRcpt>;
@@ -70,7 +70,7 @@ impl Transaction {
         let mut envelopes = Box::pin(self.through_lists(core, settings, envelopes, &end.facts)).await?;
         for envelope in &mut envelopes {
             let wish = wish(settings, envelope, &end.facts);
-            if let Recipients::Addresses(all) = &mut envelope.recipients {
+            if let EnvelopeRecipients::Addresses(all) = &mut envelope.recipients {
                 for to in all.iter_mut().filter(|_| wish != Wish::default()) {
                     to.route.wish = wish;
                 }
@@ -82,9 +82,9 @@ impl Transaction {
                 continue;
             }
             let subscribers = match &envelope.recipients {
-                Recipients::Interned(ids, ..) if ids.is_empty() => continue,
-                Recipients::Interned(ids, ..) => Subscribers::These(ids),
-                Recipients::List | Recipients::Addresses(_) => Subscribers::Of(list),
+                EnvelopeRecipients::Interned(ids, ..) if ids.is_empty() => continue,
+                EnvelopeRecipients::Interned(ids, ..) => Subscribers::These(ids),
+                EnvelopeRecipients::List | EnvelopeRecipients::Addresses(_) => Subscribers::Of(list),
             };
             let all = subscribers_at(core, settings, subscribers, hop, wish).await;
             envelope.recipients = all.map_err(IntakeRefusal::reply)?;
@@ -136,7 +136,7 @@ impl Transaction {
         let alias = Arc::new(to.clone());
         for reader in found.people {
             let via = via(&alias, &reader);
-            let Reader { to: EnvelopeRcpt { address, route, .. }, owner } = reader;
+            let MailReader { to: EnvelopeRcpt { address, route, .. }, owner } = reader;
             let asked =
                 AcceptedRcpt { hop: route.hop, quarantine: quarantine.clone(), via, owner, ..AcceptedRcpt::default() };
             self.rcpts.add(address, asked, AddressClass::Relay, why);
@@ -160,7 +160,7 @@ impl Transaction {
         to: &Address,
         facts: &HeaderFacts,
         now: Ms,
-    ) -> Result<Readers, Reply> {
+    ) -> Result<MailReaders, Reply> {
         let found = redirected(settings, to, facts, now).await?;
         for list in &found.lists {
             if let Some(reply) = self.standing_bounce_refusal(core, to, &AddressClass::List(list.clone()), false) {
@@ -200,7 +200,7 @@ impl Transaction {
         let mut reached: HashSet<Address> = reached.map(|(to, _)| to.clone()).collect();
         for reader in found.people {
             let via = via(&by, &reader);
-            let Reader { to, owner } = reader;
+            let MailReader { to, owner } = reader;
             if !reached.insert(to.address.clone()) {
                 continue;
             }
@@ -292,7 +292,7 @@ impl Transaction {
                         &mut to.iter().map(|(to, _)| to),
                         core.clock.now(),
                     ),
-                    recipients: Recipients::Addresses(all(to)),
+                    recipients: EnvelopeRecipients::Addresses(all(to)),
                     prefix: {
                         let mark = if is_mailbox { Vec::new() } else { delivered_to_field(&address) };
                         [relayed.prefix, mark, list_fields.all()].concat()
@@ -301,7 +301,7 @@ impl Transaction {
                     ..relayed
                 },
                 policy::EnvelopeKind::Others => NewEnvelope {
-                    recipients: Recipients::Addresses(all(to)),
+                    recipients: EnvelopeRecipients::Addresses(all(to)),
                     prefix: [relayed.prefix, list_fields.all()].concat(),
                     taken,
                     ..relayed
@@ -323,7 +323,7 @@ impl Transaction {
             sender: self.mail.path.as_str().to_owned(),
             class,
             list: None,
-            recipients: Recipients::List,
+            recipients: EnvelopeRecipients::List,
             eight_bit: facts.eight_bit || !self.added.is_ascii(),
             prefix: self.added.clone(),
             smtputf8: self.mail.smtputf8,

@@ -23,7 +23,7 @@ use super::super::rewrite::canonical;
 use super::{InForce, SpeakerFacts, Transaction};
 use stentor_core::log::Injector;
 use stentor_core::{Core, Settings, log};
-use stentor_delivery::call_ahead::{self, Recipient};
+use stentor_delivery::call_ahead::{self, RoutedRcpt};
 
 /// Octets of a recipient's NOTIFY and ORCPT in its message's record, without ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;
@@ -308,7 +308,7 @@ impl Transaction {
             }
         }
         if let Some(next) = judged.ask.take() {
-            let recipient = Recipient {
+            let recipient = RoutedRcpt {
                 address: address.clone(),
                 hop: next,
                 route: Route { hop: judged.hop.clone(), ..Route::default() },

@@ -46,9 +46,9 @@ use super::super::judge::SLOW_TABLES;
 use super::super::redirect::alias_of;
 use super::envelopes::ROUTING_S_MAX;
 use super::{InForce, Transaction, address_of};
-use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::intake::IntakeRefusal;
-use stentor_core::people::{Reader, Readers};
+use stentor_core::people::{MailReader, MailReaders};
 use stentor_core::pins::Pin;
 use stentor_core::{Core, Settings};
 
@@ -210,7 +210,7 @@ impl Transaction {
         let (mut all, mut posts) = (Vec::with_capacity(envelopes.len()), VecDeque::new());
         for envelope in envelopes {
             let list = settings.list(envelope.list.as_deref().unwrap_or_default());
-            match list.filter(|_| matches!(envelope.recipients, Recipients::List)) {
+            match list.filter(|_| matches!(envelope.recipients, EnvelopeRecipients::List)) {
                 Some(list) => {
                     let (base, fields) = (self.added.clone(), list.copy_fields(&self.list_fields.replaced));
                     posts.push_back(Post { list: list.name().clone(), envelope, base, fields, is_within: false });
@@ -285,7 +285,7 @@ impl Transaction {
         &self,
         settings: &Settings,
         member: &Address,
-        found: Result<Readers, Reply>,
+        found: Result<MailReaders, Reply>,
         facts: &HeaderFacts,
         resolved: &mut ResolvedSubscribers,
     ) -> Result<(), Reply> {
@@ -300,7 +300,7 @@ impl Transaction {
             Err(reply) => return Err(reply),
         };
         let is_itself =
-            |reader: &Reader| reader.to.address == *member && reader.to.route.is_plain() && reader.owner.is_none();
+            |reader: &MailReader| reader.to.address == *member && reader.to.route.is_plain() && reader.owner.is_none();
         if found.lists.is_empty() && matches!(found.people.as_slice(), [only] if is_itself(only)) {
             return Ok(());
         }
@@ -312,7 +312,7 @@ impl Transaction {
             resolved.named.push(member.clone());
         }
         resolved.lists.extend(found.lists);
-        for Reader { to, owner } in found.people {
+        for MailReader { to, owner } in found.people {
             let program = alias_of(settings, &to.address, to.route.hop.as_ref());
             if owner.is_none() && program.is_none() {
                 resolved.people.push(to);
@@ -407,14 +407,14 @@ impl Transaction {
             all.push(NewEnvelope {
                 sender: owner.map_or_else(|| envelope.sender.clone(), |owner| owner.as_str().to_owned()),
                 prefix: [&*base, &delivered_to_field(&alias), &*fields].concat(),
-                recipients: Recipients::Addresses(to),
+                recipients: EnvelopeRecipients::Addresses(to),
                 taken: AcceptanceFacts { named, ..envelope.taken.clone() },
                 ..envelope.clone()
             });
         }
         let named = merge_addresses(&envelope.taken.named, stood_for.iter().map(Address::as_str));
         let taken = AcceptanceFacts { named, ..envelope.taken };
-        all.push(NewEnvelope { recipients: Recipients::Interned(ids, Vec::new(), pin), taken, ..envelope });
+        all.push(NewEnvelope { recipients: EnvelopeRecipients::Interned(ids, Vec::new(), pin), taken, ..envelope });
         Ok(())
     }
 
@@ -465,7 +465,7 @@ fn within(settings: &Settings, above: &Post, list: &Arc<str>, replaced: &[u8]) -
         sender: within.bounces.as_str().to_owned(),
         list: Some(list.to_string()),
         prefix: [&*base, &*fields].concat(),
-        recipients: Recipients::List,
+        recipients: EnvelopeRecipients::List,
         taken: AcceptanceFacts {
             policy: why.into(),
             named: merge_addresses(&above.envelope.taken.named, address_of(settings, list).iter().map(Address::as_str)),

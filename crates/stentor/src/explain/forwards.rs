@@ -6,7 +6,7 @@
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_core::intake::IntakeRefusal;
-use stentor_core::people::Readers;
+use stentor_core::people::MailReaders;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
@@ -20,7 +20,7 @@ use super::words::goes_to;
 pub(super) struct Forward {
     pub address: Address,
     pub is_copy: bool,
-    pub found: Readers,
+    pub found: MailReaders,
 }
 
 /// Looks up the redirects and copies, and records the results. `has_content`: rules on the content have already been
@@ -68,7 +68,7 @@ fn note(
     what: &str,
     to: &Address,
     by: &DecisionReason,
-    found: &Result<Readers, Reply>,
+    found: &Result<MailReaders, Reply>,
 ) {
     let answer = match found {
         Err(reply) => format!("refused with {reply}"),
@@ -77,7 +77,7 @@ fn note(
         Ok(found) if found.people.is_empty() && !found.lists.is_empty() => {
             "no copy: this address is a list, and a copy is not a post".to_owned()
         }
-        Ok(found) => goes_to(&Readers { lists: Vec::new(), people: found.people.clone(), ..*found }),
+        Ok(found) => goes_to(&MailReaders { lists: Vec::new(), people: found.people.clone(), ..*found }),
     };
     explanation.steps.push(Step::new(format!("{what} to {to}, {}", settings.rules.shown(by)), "", answer));
 }

@@ -23,11 +23,11 @@ use stentor_addresses::AddressRole;
 use stentor_config::Config;
 use stentor_control::format::line;
 use stentor_core::Settings;
-use stentor_core::call_ahead::Answer;
+use stentor_core::call_ahead::CallAheadResult;
 use stentor_core::clock::Clock;
 use stentor_core::next_hops::own_hop;
 use stentor_core::route::Route;
-use stentor_delivery::call_ahead::{self, Recipient};
+use stentor_delivery::call_ahead::{self, RoutedRcpt};
 use stentor_lists::PostingPolicy;
 use stentor_mail::address::{Address, AddressError};
 use stentor_mail::reply::Reply;
@@ -369,7 +369,7 @@ struct Explanation {
     from: String,
     to: Address,
     /// The recipient to verify with its next hop.
-    ask: Option<Recipient>,
+    ask: Option<RoutedRcpt>,
     /// Recipients that rules add or substitute.
     forwards: Vec<Forward>,
 }
@@ -418,7 +418,7 @@ impl Explanation {
 }
 
 /// Verifies the recipient with the next hop, or says that a server would.
-async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, explanation: &mut Explanation) {
+async fn ask_ahead(settings: &Settings, recipient: &RoutedRcpt, is_wanted: bool, explanation: &mut Explanation) {
     if !is_wanted {
         explanation.also.push(
             "if the next hop accepts the recipient; a server asks it at RCPT ([call_ahead]), see --call-ahead"
@@ -428,9 +428,9 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
     }
     let answer = call_ahead::once(settings, &Clock::start(), recipient).await;
     let said = match &answer {
-        Answer::Exists => "the next hop accepts the recipient".to_owned(),
-        Answer::Refused(_, log) => format!("refused: {log}"),
-        Answer::Undecided(words) => format!("undecided: {}", words.log),
+        CallAheadResult::Exists => "the next hop accepts the recipient".to_owned(),
+        CallAheadResult::Refused(_, log) => format!("refused: {log}"),
+        CallAheadResult::Undecided(words) => format!("undecided: {}", words.log),
     };
     explanation.steps.push(Step::new("call-ahead", "", said));
     if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
@@ -465,7 +465,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, from: &str, to: &Addr
         Outcome::Relay(hop) if calls_ahead(settings, &facts, &decision) => {
             let own = own_hop(settings, to.domain(), hop, decision.route.as_ref());
             let route = Route { hop: own, ..Route::default() };
-            Some(Recipient { address: to.clone(), hop: hop.clone(), route })
+            Some(RoutedRcpt { address: to.clone(), hop: hop.clone(), route })
         }
         _ => None,
     };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stentor_addresses::AddressRole;
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
-use stentor_core::people::{Reader, today};
+use stentor_core::people::{MailReader, today};
 use stentor_delivery::generic_address;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
@@ -131,7 +131,7 @@ fn leads(settings: &Settings, explanation: &Explanation, now: Ms) -> Vec<Lead> {
     for forward in &explanation.forwards {
         let senders = senders(settings, &forward.address, &forward.found, from, now);
         let kind = if forward.is_copy { Kind::Copy } else { Kind::Redirected };
-        for (Reader { to, .. }, from) in forward.found.people.iter().zip(senders) {
+        for (MailReader { to, .. }, from) in forward.found.people.iter().zip(senders) {
             // A copy to an address that already gets the mail is dropped.
             if !taken.insert(to.address.clone()) && forward.is_copy {
                 continue;

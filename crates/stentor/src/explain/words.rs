@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use stentor_control::format::plural;
-use stentor_core::people::Readers;
+use stentor_core::people::MailReaders;
 use stentor_mail::reply::Reply;
 use stentor_policy::{AddressClass, LocalTarget};
 use stentor_rules::{Decision, DecisionReason, Facts, NextHop, Outcome, Rulebook, UnknownFact};
@@ -36,7 +36,7 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
 }
 
 /// Where mail to an address named by a rule goes.
-pub(super) fn goes_to(found: &Readers) -> String {
+pub(super) fn goes_to(found: &MailReaders) -> String {
     let people = plural(found.people.len() as u64, "recipient");
     let lists = found.lists.iter().map(|list| format!("a post to list {list}"));
     let null = found.has_null.then(|| "accepted and dropped: it is an alias of /dev/null".to_owned());

@@ -1,7 +1,7 @@
 //! Events as JSON, for people and scripts.
 
 use serde_json::{Value, json};
-use stentor_queue::book::{MailboxHistory, SiteHistory};
+use stentor_queue::book::{DomainHistory, MailboxHistory};
 use stentor_queue::event::{Accept, Event, Ret, Tally};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
@@ -26,7 +26,7 @@ pub fn event(event: &Event<'_>) -> Value {
             json!({"kind": "mailboxes", "mailboxes": mailboxes.iter().map(of).collect::<Vec<_>>()})
         }
         Event::Sites(sites) => {
-            let of = |(name, h): &(&str, SiteHistory)| {
+            let of = |(name, h): &(&str, DomainHistory)| {
                 json!({
                     "domain": name, "last_success_ms": h.last_success(), "last_failure_ms": h.last_failure(),
                     "xdelay_ms": h.xdelay_ms(), "p99_ms": h.p99_ms(), "connections": h.connections(),

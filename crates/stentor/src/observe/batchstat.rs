@@ -15,7 +15,7 @@ use stentor_records::record::{Ms, Record};
 
 use super::input::{Input, is_history, now, scan};
 use super::times;
-use crate::asking::Failure;
+use crate::asking::CommandError;
 use crate::output;
 use stentor_logfiles::{self as logfiles, From, TailEvent};
 
@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-fn carry_out(options: &Options) -> Result<bool, Failure> {
+fn carry_out(options: &Options) -> Result<bool, CommandError> {
     let zone = options.input.from.zone()?;
     if options.input.from.follow {
         return Ok(follow(options, &zone)?);

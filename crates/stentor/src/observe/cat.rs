@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_control::{Client, ClientError, Part, Request, protocol};
+use stentor_control::{Client, ControlError, Part, Request, protocol};
 use stentor_queue::ids::MessageId;
 use stentor_records::escape::{printable, without_traps};
 
@@ -47,9 +47,9 @@ pub fn run(options: &Options) -> ExitCode {
             protocol::content_of(line).map_or(Ok(()), |piece| out.piece(&piece))
         })
     });
-    let ended = out.end().map_err(ClientError::Output);
+    let ended = out.end().map_err(ControlError::Output);
     let asked = asked.map_err(|error| match error {
-        ClientError::Refused(problem) => ClientError::Refused(options.server.left(options.id, problem)),
+        ControlError::Refused(problem) => ControlError::Refused(options.server.left(options.id, problem)),
         error => error,
     });
     streamed(&options.server, asked.and(ended))

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use stentor_records::record::{Ms, Record};
 
-use crate::asking::{Failure, places};
+use crate::asking::{CommandError, places};
 use stentor_logfiles::{self as logfiles, From};
 
 #[derive(Args)]
@@ -31,7 +31,7 @@ impl Input {
         since: Option<Ms>,
         until: Option<Ms>,
         sink: &mut dyn FnMut(&Record<'_>),
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, CommandError> {
         if self.from.is_given() {
             let summary = logfiles::feed(&self.from, sink)?;
             summary.print();
@@ -41,12 +41,12 @@ impl Input {
         Ok(scan(&dir, since, until, sink)?)
     }
 
-    fn history_dir(&self) -> Result<PathBuf, Failure> {
+    fn history_dir(&self) -> Result<PathBuf, CommandError> {
         if let Some(dir) = &self.dir {
             is_history(dir)?;
             return Ok(dir.clone());
         }
-        Ok(places(self.config.as_deref()).map_err(Failure::Reported)?.data_dir.join("history"))
+        Ok(places(self.config.as_deref()).map_err(CommandError::Reported)?.data_dir.join("history"))
     }
 }
 

@@ -12,7 +12,7 @@ use stentor_records::tops::Tops;
 
 use super::input::{Input, now};
 use super::times;
-use crate::asking::{Failure, WATCH_S_DEFAULT, watch_s};
+use crate::asking::{CommandError, WATCH_S_DEFAULT, watch_s};
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
 use stentor_logfiles::TailEvent;
@@ -86,7 +86,7 @@ enum PrintOutcome {
     ToNobody,
 }
 
-fn carry_out(options: &Options) -> Result<PrintOutcome, Failure> {
+fn carry_out(options: &Options) -> Result<PrintOutcome, CommandError> {
     let zone = options.input.from.zone()?;
     let time = |text: &Option<String>| text.as_deref().map(|text| times::parse(text, now(), &zone)).transpose();
     let by = match options.by {
@@ -118,7 +118,7 @@ fn carry_out(options: &Options) -> Result<PrintOutcome, Failure> {
 }
 
 /// Prints the `--top` lists.
-fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) -> Result<PrintOutcome, Failure> {
+fn tops(options: &Options, since: Option<Ms>, until: Option<Ms>, rows: usize) -> Result<PrintOutcome, CommandError> {
     let mut tops = Tops::new(since, until);
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| tops.add(record))?;
     let text = if options.json {

@@ -18,10 +18,10 @@ use stentor_queue::ids::MessageId;
 use stentor_records::civil::Zone;
 use stentor_records::escape::printable;
 use stentor_records::record::Ms;
-use stentor_records::trace::{MESSAGES_MAX, Message, Story};
+use stentor_records::trace::{MESSAGES_MAX, MessageTrace, Story};
 
 use super::times;
-use crate::asking::{Failure, nothing, places as places_of, usage};
+use crate::asking::{CommandError, nothing, places as places_of, usage};
 use crate::hints::ServerReference;
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
@@ -184,7 +184,7 @@ enum TraceResult {
     NoRecords(String),
 }
 
-fn carry_out(options: &Options) -> Result<TraceResult, Failure> {
+fn carry_out(options: &Options) -> Result<TraceResult, CommandError> {
     let zone = options.logs.zone()?;
     let query = options.query(0, &[]);
     let is_scan = stentor_history::is_scan(&query) && !options.logs.is_given();
@@ -244,8 +244,8 @@ fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
 }
 
 /// The story from the history, what is pending now, and the number of damaged places in the history.
-fn of_history(options: &Options, from: Ms) -> Result<(Story, CurrentState, u64), Failure> {
-    let (dir, socket) = places(options).map_err(Failure::Reported)?;
+fn of_history(options: &Options, from: Ms) -> Result<(Story, CurrentState, u64), CommandError> {
+    let (dir, socket) = places(options).map_err(CommandError::Reported)?;
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
     let present = options.selection().map(ask).unwrap_or_default();
     let (mut story, mut damaged) = read(&dir, options, from, &present)?;
@@ -341,8 +341,9 @@ fn read(dir: &Path, options: &Options, from: Ms, present: &CurrentState) -> Resu
 /// The messages with this Message-ID, with or without its brackets.
 fn ids_by_message_id(story: &Story, what: &str) -> Vec<MessageId> {
     let bare = |text: &str| text.trim_start_matches('<').trim_end_matches('>').to_ascii_lowercase();
-    let is_meant =
-        |message: &&Message| message.accepted.as_ref().is_some_and(|accepted| bare(&accepted.message_id) == bare(what));
+    let is_meant = |message: &&MessageTrace| {
+        message.accepted.as_ref().is_some_and(|accepted| bare(&accepted.message_id) == bare(what))
+    };
     story.messages.iter().filter(is_meant).filter_map(|message| message.id.parse().ok()).collect()
 }
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::{Config, ConfigKey, Severity};
-use stentor_control::{Client, ClientError, Reply, Request};
+use stentor_control::{Client, ControlError, Reply, Request};
 use stentor_journal::RealDisk;
 
 /// A finding about a key in a section.
@@ -100,8 +100,8 @@ impl RunningServer {
 }
 
 /// The socket exists, but this user may not use it.
-fn is_closed(error: &ClientError) -> bool {
-    matches!(error, ClientError::Connect { source, .. } if source.kind() == ErrorKind::PermissionDenied)
+fn is_closed(error: &ControlError) -> bool {
+    matches!(error, ControlError::Connect { source, .. } if source.kind() == ErrorKind::PermissionDenied)
 }
 
 /// Whether a listener on one address prevents binding to the other.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor_core::committer::MergedRecipients;
-use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::event::{Class, RcptParams};
@@ -103,7 +103,7 @@ impl Life<'_> {
         format!("{begin}{}.{:x}@client.example>", self.clients.tag, self.rng.u64(..))
     }
 
-    fn envelope(&mut self, key: &str, recipients: Recipients, list: Option<&str>) -> NewEnvelope {
+    fn envelope(&mut self, key: &str, recipients: EnvelopeRecipients, list: Option<&str>) -> NewEnvelope {
         let sender = if self.rng.u8(0..5) == 0 { String::new() } else { format!("s{}@d1.example", self.rng.u8(0..5)) };
         NewEnvelope {
             sender,
@@ -127,7 +127,7 @@ impl Life<'_> {
         }
     }
 
-    fn addresses(&mut self, count: u32) -> Recipients {
+    fn addresses(&mut self, count: u32) -> EnvelopeRecipients {
         let mut all = Vec::new();
         for _ in 0..count {
             let notify = (self.rng.u8(0..8) == 0).then_some(NEVER);
@@ -146,7 +146,7 @@ impl Life<'_> {
             let copies: Vec<EnvelopeRcpt> = all.iter().map(copy).collect();
             all.extend(copies);
         }
-        Recipients::Addresses(all)
+        EnvelopeRecipients::Addresses(all)
     }
 
     /// A client begins.
@@ -168,7 +168,7 @@ impl Life<'_> {
             // A session looks first, too.
             10 | 11 if self.core.with(|hub, _| hub.store.list("l").is_some()) => {
                 let one = self.addresses(1);
-                self.hand_in(vec![(Recipients::List, Some("l")), (one, None)], refusals);
+                self.hand_in(vec![(EnvelopeRecipients::List, Some("l")), (one, None)], refusals);
             }
             12 => self.intern(false, refusals),
             13 => self.intern(true, refusals),
@@ -176,7 +176,7 @@ impl Life<'_> {
         }
     }
 
-    fn hand_in(&mut self, envelopes: Vec<(Recipients, Option<&str>)>, refusals: u32) {
+    fn hand_in(&mut self, envelopes: Vec<(EnvelopeRecipients, Option<&str>)>, refusals: u32) {
         let mut keys = Vec::new();
         let mut new = Vec::new();
         for (recipients, list) in envelopes {
@@ -362,7 +362,7 @@ impl Life<'_> {
             for id in ids {
                 merged.add(*id, RcptParams::default());
             }
-            self.hand_in(vec![(Recipients::Interned(merged.ids, Vec::new(), pin.clone()), None)], refusals);
+            self.hand_in(vec![(EnvelopeRecipients::Interned(merged.ids, Vec::new(), pin.clone()), None)], refusals);
         }
     }
 }

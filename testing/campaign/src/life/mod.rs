@@ -34,7 +34,7 @@ use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
 use stentor_resolve::Resolver;
-use stentor_sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, SessionSoFar, Stage};
+use stentor_sched::{CloseReason, FailedRcpt, NoSession, RcptOutcome, Scheduler, SessionSoFar, Stage};
 
 use crate::hosts;
 use crate::ledger::{Ledger, Pair};
@@ -542,7 +542,7 @@ impl<'a> Life<'a> {
     }
 
     /// The real bounce, polled by hand. One without a report is done at once; else its fates ride with the report.
-    fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) {
+    fn bounce(&mut self, no: MessageNo, failures: Vec<FailedRcpt>) {
         let mut fates: Vec<(String, Fate, BTreeSet<String>)> = Vec::new();
         self.core.with(|hub, _| {
             let Some(message) = hub.store.message(no) else { return };

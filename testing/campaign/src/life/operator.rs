@@ -8,12 +8,12 @@ use std::task::{Context, Poll, Waker};
 
 use stentor_core::audit::Audit;
 use stentor_core::intake::Job;
-use stentor_core::verb::{Change, ReleasedPart, VerbJob};
+use stentor_core::verb::{QueueChange, ReleasedPart, VerbJob};
 use stentor_delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
-use stentor_sched::{Enhanced, Failure};
+use stentor_sched::{Enhanced, FailedRcpt};
 use tokio::sync::oneshot;
 
 use super::{Bouncing, Ev, Life};
@@ -28,7 +28,7 @@ impl Life<'_> {
         Audit { at: self.now, who: WHO.to_owned(), verb, detail: format!("{{\"n\":{}}}", self.rng.u32(..)) }
     }
 
-    fn push_verb(&mut self, verb: &'static str, change: Change) {
+    fn push_verb(&mut self, verb: &'static str, change: QueueChange) {
         let audit = self.audit(verb);
         let (answer, ticket) = oneshot::channel();
         self.core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
@@ -55,21 +55,21 @@ impl Life<'_> {
         }
         match self.rng.u8(0..16) {
             12..=15 if !self.ledger.durable.queue_only.is_empty() && self.rng.bool() => {
-                self.push_verb("queue_run", Change::RunQueue);
+                self.push_verb("queue_run", QueueChange::RunQueue);
             }
             12..=15 => self.queue_only(all[0].0),
             0..=3 => {
                 let held = self.rng.u8(0..3) > 0;
                 let messages: Vec<MessageId> = all.into_iter().map(|(_, id)| id).collect();
-                self.push_verb(if held { "hold" } else { "release" }, Change::Hold { held, messages });
+                self.push_verb(if held { "hold" } else { "release" }, QueueChange::Hold { held, messages });
             }
             4..=6 => {
                 let recipients = self.choose(&all, true).into_iter().map(|(_, id, ids)| (id, ids)).collect();
-                self.push_verb("remove", Change::Settle { fate: Fate::Removed, recipients });
+                self.push_verb("remove", QueueChange::Settle { fate: Fate::Removed, recipients });
             }
             7 => {
                 let recipients = self.choose(&all, false).into_iter().map(|(_, id, ids)| (id, ids)).collect();
-                self.push_verb("requeue", Change::TryNow { recipients });
+                self.push_verb("requeue", QueueChange::TryNow { recipients });
             }
             8..=9 => self.standing_bounce(),
             _ => {
@@ -107,14 +107,14 @@ impl Life<'_> {
                 };
                 let parts: Vec<ReleasedPart> = all.into_iter().map(released).collect();
                 self.released += parts.iter().map(|part| part.ids.len() as u64).sum::<u64>();
-                self.push_verb("quarantine_release", Change::ReleaseQuarantined { parts });
+                self.push_verb("quarantine_release", QueueChange::ReleaseQuarantined { parts });
             }
         }
     }
 
     fn end_quarantine(&mut self, verb: &'static str, fate: Fate, all: Vec<(MessageId, IdSet, usize)>) {
         let recipients = all.into_iter().map(|(id, ids, _)| (id, ids)).collect();
-        self.push_verb(verb, Change::EndQuarantine { fate, recipients });
+        self.push_verb(verb, QueueChange::EndQuarantine { fate, recipients });
     }
 
     /// One begins, with what waits left to the scheduler, or is ended; in a run of all there are some of each.
@@ -126,7 +126,7 @@ impl Life<'_> {
             _ => format!("bounce:sender:s{}@d1.example", self.rng.u8(0..5)),
         };
         let until = if suspended { self.now + self.rng.u64(1..20_000) } else { 0 };
-        self.push_verb("bounce", Change::Suspend { suspended, what, until, reason: "by the operator".to_owned() });
+        self.push_verb("bounce", QueueChange::Suspend { suspended, what, until, reason: "by the operator".to_owned() });
     }
 
     /// Something becomes queue-only, or is no more: all, or what this message is of.
@@ -144,7 +144,10 @@ impl Life<'_> {
         });
         if let Some(what) = what {
             let suspended = self.rng.u8(0..3) > 0;
-            self.push_verb("queue_only", Change::Suspend { suspended, what, until: 0, reason: "works".to_owned() });
+            self.push_verb(
+                "queue_only",
+                QueueChange::Suspend { suspended, what, until: 0, reason: "works".to_owned() },
+            );
         }
     }
 
@@ -171,7 +174,7 @@ impl Life<'_> {
     }
 
     fn bounce_by_operator(&mut self, no: MessageNo, ids: &IdSet) {
-        let failure = |id| Failure {
+        let failure = |id| FailedRcpt {
             id: AddressId(id),
             expired: false,
             dsn: Enhanced::new(5, 0, 0),
@@ -179,7 +182,7 @@ impl Life<'_> {
             text: "by the operator".into(),
             host: None,
         };
-        let failures: Vec<Failure> = ids.iter().map(failure).collect();
+        let failures: Vec<FailedRcpt> = ids.iter().map(failure).collect();
         let (core, audit) = (self.core.clone(), self.audit("bounce"));
         let mut bouncing: Bouncing = Box::pin(async move {
             // What it came to is in the account, by the job that it hands to the committer.
@@ -217,11 +220,11 @@ impl Life<'_> {
             self.quarantine_verb(quarantined);
         }
         for what in kept {
-            let change = Change::Suspend { suspended: false, what, until: 0, reason: String::new() };
+            let change = QueueChange::Suspend { suspended: false, what, until: 0, reason: String::new() };
             self.push_verb("queue_only", change);
         }
         if !messages.is_empty() {
-            self.push_verb("release", Change::Hold { held: false, messages });
+            self.push_verb("release", QueueChange::Hold { held: false, messages });
         }
     }
 
@@ -233,12 +236,14 @@ impl Life<'_> {
                 rest.push(job);
                 continue;
             };
-            let Change::Hold { held, messages } = &job.change else {
+            let QueueChange::Hold { held, messages } = &job.change else {
                 rest.push(Job::Verb { job, answer });
                 continue;
             };
-            let again =
-                VerbJob { audit: job.audit.clone(), change: Change::Hold { held: *held, messages: messages.clone() } };
+            let again = VerbJob {
+                audit: job.audit.clone(),
+                change: QueueChange::Hold { held: *held, messages: messages.clone() },
+            };
             self.account_hold(*held, messages);
             self.core.with(|hub, now| job.apply(&self.core, hub, now));
             let _ = answer.send(Ok(()));

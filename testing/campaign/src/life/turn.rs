@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stentor_core::envelope::Recipients;
+use stentor_core::envelope::EnvelopeRecipients;
 use stentor_core::hub::Hub;
 use stentor_core::intake::{FateRecord, Job, Turn};
-use stentor_core::verb::Change;
+use stentor_core::verb::QueueChange;
 use stentor_journal::Batch;
 use stentor_queue::event::{Accept, Event, Fate, encode_accept, encode_intern};
 use stentor_queue::ids::{AddressId, MessageId};
@@ -28,7 +28,7 @@ impl Life<'_> {
         // As the committer's own loop: while the disk is low, what is new is refused before it is written.
         let is_low = self.core.disk_full.load(Ordering::Relaxed);
         jobs = self.committer.admit(jobs);
-        let runs = |job: &Job| matches!(job, Job::Verb { job, .. } if matches!(job.change, Change::RunQueue));
+        let runs = |job: &Job| matches!(job, Job::Verb { job, .. } if matches!(job.change, QueueChange::RunQueue));
         let runs_queue = jobs.iter().any(runs);
         let (candidate, expanded) = self.expect(&jobs);
         if self.mutation == Mutation::CopyLost {
@@ -104,11 +104,13 @@ impl Life<'_> {
                     Job::Accept { submission, .. } => {
                         for envelope in &submission.envelopes {
                             let pending = match &envelope.recipients {
-                                Recipients::List => {
+                                EnvelopeRecipients::List => {
                                     ledger.durable.lists.get("l").map(|list| list.1.clone()).unwrap_or_default()
                                 }
-                                Recipients::Interned(ids, ..) => texts(&hub.store, ids),
-                                Recipients::Addresses(all) => all.iter().map(|to| to.entry().into_owned()).collect(),
+                                EnvelopeRecipients::Interned(ids, ..) => texts(&hub.store, ids),
+                                EnvelopeRecipients::Addresses(all) => {
+                                    all.iter().map(|to| to.entry().into_owned()).collect()
+                                }
                             };
                             let key = &envelope.message_id;
                             if envelope.is_report {
@@ -141,12 +143,12 @@ impl Life<'_> {
                     Job::Verb { job, .. } => {
                         model.audit.push(audit_line(&job.audit));
                         match &job.change {
-                            Change::Settle { fate, recipients } => {
+                            QueueChange::Settle { fate, recipients } => {
                                 for (message, ids) in recipients {
                                     ledger.ends(hub, &mut model, *message, *fate, ids);
                                 }
                             }
-                            Change::Hold { held, messages } => {
+                            QueueChange::Hold { held, messages } => {
                                 for id in messages {
                                     if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
                                         let who = texts(&hub.store, message.pending());
@@ -154,7 +156,7 @@ impl Life<'_> {
                                     }
                                 }
                             }
-                            Change::Suspend { suspended, what, .. } if what.starts_with("queue_only:") => {
+                            QueueChange::Suspend { suspended, what, .. } if what.starts_with("queue_only:") => {
                                 if *suspended {
                                     model.queue_only.insert(what.clone());
                                 } else {
@@ -162,20 +164,20 @@ impl Life<'_> {
                                 }
                             }
                             // Nothing else is suspended here.
-                            Change::Suspend { suspended, what, until, .. } => {
+                            QueueChange::Suspend { suspended, what, until, .. } => {
                                 model.bounce(what, suspended.then_some(*until));
                             }
-                            Change::EndQuarantine { fate, recipients } => {
+                            QueueChange::EndQuarantine { fate, recipients } => {
                                 for (message, ids) in recipients {
                                     ledger.leaves(hub, &mut model, *message, Some(*fate), ids);
                                 }
                             }
-                            Change::ReleaseQuarantined { parts } => {
+                            QueueChange::ReleaseQuarantined { parts } => {
                                 for part in parts {
                                     ledger.leaves(hub, &mut model, part.from, None, &part.ids);
                                 }
                             }
-                            Change::TryNow { .. } | Change::RunQueue => {}
+                            QueueChange::TryNow { .. } | QueueChange::RunQueue => {}
                         }
                     }
                     Job::Piece { .. } | Job::Intern { .. } | Job::Unlist { .. } | Job::Drop { .. } => {}
@@ -191,7 +193,7 @@ impl Life<'_> {
         let mut batch = Batch::new();
         let now = self.now;
         let envelope = &submission.envelopes[0];
-        let Recipients::Addresses(addresses) = &envelope.recipients else { return true };
+        let EnvelopeRecipients::Addresses(addresses) = &envelope.recipients else { return true };
         let accept = self.core.with(|hub: &mut Hub, _| {
             let mut recipients = IdSet::new();
             let mut new: Vec<AddressId> = Vec::new();
@@ -264,7 +266,7 @@ fn lose_copies(jobs: &mut [Job]) {
     for job in jobs {
         let Job::Accept { submission, .. } = job else { continue };
         for envelope in &mut submission.envelopes {
-            if let Recipients::Addresses(all) = &mut envelope.recipients {
+            if let EnvelopeRecipients::Addresses(all) = &mut envelope.recipients {
                 all.retain(|to| to.route.is_plain());
             }
         }
@@ -277,5 +279,5 @@ fn is_simple(jobs: &[Job]) -> bool {
     submission.fate_records.is_empty()
         && submission.envelopes.len() == 1
         && submission.last.len() as u64 == submission.size
-        && matches!(submission.envelopes[0].recipients, Recipients::Addresses(_))
+        && matches!(submission.envelopes[0].recipients, EnvelopeRecipients::Addresses(_))
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use stentor_core::clock::Clock;
 use stentor_core::committer::Committer;
-use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, NewEnvelope, Recipients};
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::hub::{Act, Hub};
 use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket, Turn};
 use stentor_core::replay::replay_heard;
@@ -25,7 +25,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
 use stentor_resolve::Resolver;
-use stentor_sched::{Enhanced, Failure, SchedConfig, Scheduler};
+use stentor_sched::{Enhanced, FailedRcpt, SchedConfig, Scheduler};
 use tokio::sync::oneshot;
 
 const START_MS: u64 = 1_800_000_000_000;
@@ -127,7 +127,7 @@ impl Bench {
     }
 
     /// Bounces some of a message's recipients; whether it is over after some turns, none of whose batches may be refused.
-    fn bounce(&mut self, no: MessageNo, failures: Vec<Failure>) {
+    fn bounce(&mut self, no: MessageNo, failures: Vec<FailedRcpt>) {
         let mut bouncing = pin!(bounce(self.core.clone(), no, failures));
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..100 {
@@ -152,7 +152,7 @@ fn settings(segment_bytes: u64) -> Arc<Settings> {
     Arc::new(Settings::new(config, None))
 }
 
-fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
+fn envelope(recipients: EnvelopeRecipients, list: Option<&str>) -> NewEnvelope {
     NewEnvelope {
         sender: "s@d1.example".to_owned(),
         class: Class::Ordinary,
@@ -175,8 +175,8 @@ fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
     }
 }
 
-fn to(addresses: impl Iterator<Item = String>) -> Recipients {
-    Recipients::Addresses(addresses.map(|text| EnvelopeRcpt::plain(text.parse().unwrap())).collect())
+fn to(addresses: impl Iterator<Item = String>) -> EnvelopeRecipients {
+    EnvelopeRecipients::Addresses(addresses.map(|text| EnvelopeRcpt::plain(text.parse().unwrap())).collect())
 }
 
 fn body(len: usize) -> Vec<u8> {
@@ -186,9 +186,9 @@ fn body(len: usize) -> Vec<u8> {
 }
 
 /// Everybody who is pending is refused with this text.
-fn failures(bench: &Bench, no: MessageNo, text: &str) -> Vec<Failure> {
+fn failures(bench: &Bench, no: MessageNo, text: &str) -> Vec<FailedRcpt> {
     let pending = bench.core.with(|hub, _| hub.store.message(no).unwrap().pending().clone());
-    let failure = |id| Failure {
+    let failure = |id| FailedRcpt {
         id: stentor_queue::ids::AddressId(id),
         expired: false,
         dsn: Enhanced::new(5, 7, 1),
@@ -308,11 +308,11 @@ fn what_no_batch_holds_is_refused_for_good_and_takes_nothing_along() {
     assert_eq!(bench.answer(list), Err(IntakeRefusal::TooLarge));
     assert_eq!(bench.answer(beside), Ok(()));
     // One that a reload has removed while a post to it was on its way.
-    let (_, gone) = bench.post(envelope(Recipients::List, Some("gone")), body(300));
+    let (_, gone) = bench.post(envelope(EnvelopeRecipients::List, Some("gone")), body(300));
     assert_eq!(bench.answer(gone), Err(IntakeRefusal::ListGone), "it would go to nobody");
     // One that was stored while segments were larger.
     bench.core.with(|hub, _| hub.apply(Event::ListVersion { name: "huge", version: 1, stamp: "", ids }));
-    let (_, post) = bench.post(envelope(Recipients::List, Some("huge")), body(300));
+    let (_, post) = bench.post(envelope(EnvelopeRecipients::List, Some("huge")), body(300));
     let (_, beside) = bench.post(envelope(to(std::iter::once("r@d2.example".to_owned())), None), body(300));
     assert_eq!(bench.answer(post), Err(IntakeRefusal::TooLarge));
     assert_eq!(bench.answer(beside), Ok(()));
@@ -350,8 +350,11 @@ fn no_batch_is_ever_too_large() {
                     }
                     1 | 2 => {
                         let name = format!("l{}", rng.u8(0..3));
-                        tickets
-                            .push(bench.post(envelope(Recipients::List, Some(&name)), body(rng.usize(100..200_000))).1);
+                        tickets.push(
+                            bench
+                                .post(envelope(EnvelopeRecipients::List, Some(&name)), body(rng.usize(100..200_000)))
+                                .1,
+                        );
                     }
                     3 => {
                         // Up to what no batch holds.

@@ -15,7 +15,7 @@ use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::{EventEffect, Store};
-use stentor_sched::{CloseReason, Effect, Failure, SchedConfig, Scheduler};
+use stentor_sched::{CloseReason, Effect, FailedRcpt, SchedConfig, Scheduler};
 use wire::Wire;
 
 use crate::meter::Meter;
@@ -267,7 +267,7 @@ impl Sim {
         }
     }
 
-    fn bounce(&mut self, no: MessageNo, failures: &[Failure]) {
+    fn bounce(&mut self, no: MessageNo, failures: &[FailedRcpt]) {
         let mut finished = false;
         self.counts.reports += 1;
         for (expired, fate) in [(false, Fate::Bounced), (true, Fate::Expired)] {

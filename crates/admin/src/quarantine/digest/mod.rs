@@ -32,7 +32,7 @@ use stentor_queue::message::Message;
 
 use self::state::{Run, State};
 use self::text::{DigestFrame, Row, mail};
-use super::link::{Links, Ticket};
+use super::link::{LinkSubject, Links};
 use super::own::why;
 use super::{Place, STEPS_MAX, seen};
 
@@ -280,7 +280,7 @@ async fn send(
     let mut all = Vec::with_capacity(announcement.of.len());
     for id in announcement.of {
         if let Some((mut row, expires)) = rows.of(core, id, config.quarantine.expire_ms).await {
-            row.link = link(links, digest, Ticket { message: id, expires, recipient: recipient.clone() }).await;
+            row.link = link(links, digest, LinkSubject { message: id, expires, recipient: recipient.clone() }).await;
             all.push(row);
         }
     }
@@ -308,7 +308,7 @@ async fn send(
 }
 
 /// The link for a recipient to release a message, if links are sent.
-async fn link(links: &Arc<Links>, digest: &DigestConfig, ticket: Ticket) -> Option<String> {
+async fn link(links: &Arc<Links>, digest: &DigestConfig, ticket: LinkSubject) -> Option<String> {
     let (base, links) = (digest.link_base.clone()?, links.clone());
     match block(move || links.seal(&ticket)).await {
         Ok(token) => Some(format!("{base}/kept/{token}")),

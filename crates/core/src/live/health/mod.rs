@@ -3,9 +3,9 @@
 //!
 //! Promise: pure. Once a second the caller passes its observations ([`Observation`]) and the time, and gets the
 //! changes. A condition is *well*, *suspected* (a streak of failures without a success between them) or *raised*. It is
-//! raised when its streak has the number of failures and the length that its [`Rule`] requires, so that one failed
-//! look-up does not raise it. It ends after [`Rule::clears_ms`] without a failure, counted from the first success.
-//! Without any evidence it stays, for [`Rule::forgets_ms`] at most. A subject that is no longer observed (a milter that
+//! raised when its streak has the number of failures and the length that its [`ConditionRule`] requires, so that one failed
+//! look-up does not raise it. It ends after [`ConditionRule::clears_ms`] without a failure, counted from the first success.
+//! Without any evidence it stays, for [`ConditionRule::forgets_ms`] at most. A subject that is no longer observed (a milter that
 //! a reload removed) is well.
 //!
 //! Bounded: at most [`SUBJECTS_MAX`] conditions are watched.
@@ -22,9 +22,9 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
-use stentor_records::health::{Condition, Outcomes, Severity, Tally};
+use stentor_records::health::{Condition, ServiceOutcomes, ServiceTally, Severity};
 
-pub use self::names::{Name, Rule};
+pub use self::names::{ConditionRule, Name};
 pub use self::reach::{Reach, UnreachableHost};
 
 /// Number of conditions watched at a time.
@@ -59,8 +59,8 @@ pub enum Evidence {
     Counted { successes: u64, failures: u64 },
 }
 
-impl From<&Tally> for Evidence {
-    fn from(tally: &Tally) -> Evidence {
+impl From<&ServiceTally> for Evidence {
+    fn from(tally: &ServiceTally) -> Evidence {
         Evidence::Counted { successes: tally.successes, failures: tally.failures }
     }
 }
@@ -80,7 +80,7 @@ impl Observation {
         Observation { name, subject: subject.into(), evidence: Evidence::Holds, words, refuses_mail: None }
     }
 
-    pub fn counted(name: Name, subject: impl Into<String>, tally: &Tally, words: ConditionTexts) -> Observation {
+    pub fn counted(name: Name, subject: impl Into<String>, tally: &ServiceTally, words: ConditionTexts) -> Observation {
         Observation { name, subject: subject.into(), evidence: tally.into(), words, refuses_mail: None }
     }
 
@@ -101,7 +101,7 @@ pub struct Moment {
 
 /// A condition has begun or ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum ConditionChange {
     Raised(Condition),
     Ended(Condition),
 }
@@ -150,7 +150,7 @@ impl ConditionState {
         }
     }
 
-    fn look(&mut self, key: &ConditionKey, observed: Option<&Observation>, at: Moment) -> Option<Change> {
+    fn look(&mut self, key: &ConditionKey, observed: Option<&Observation>, at: Moment) -> Option<ConditionChange> {
         let name = key.name;
         let (rule, seen) = (name.rule(), self.seen(observed));
         if seen.is_success || seen.failures > 0 {
@@ -172,7 +172,7 @@ impl ConditionState {
             let is_forgotten = at.steady.saturating_sub(self.seen) >= rule.forgets_ms;
             if is_well || is_forgotten {
                 (self.streak, self.well_since) = (None, None);
-                return self.raised.take().map(Change::Ended);
+                return self.raised.take().map(ConditionChange::Ended);
             }
             return None;
         }
@@ -202,7 +202,7 @@ impl ConditionState {
             next: observation.words.next.clone(),
         };
         self.raised = Some(condition.clone());
-        Some(Change::Raised(condition))
+        Some(ConditionChange::Raised(condition))
     }
 
     fn is_idle(&self) -> bool {
@@ -216,7 +216,7 @@ pub struct Ledger(BTreeMap<ConditionKey, ConditionState>);
 
 impl Ledger {
     /// Applies the observations of the last second.
-    pub fn observe(&mut self, at: Moment, observations: Vec<Observation>) -> Vec<Change> {
+    pub fn observe(&mut self, at: Moment, observations: Vec<Observation>) -> Vec<ConditionChange> {
         let mut observed: BTreeMap<ConditionKey, Observation> = BTreeMap::new();
         for observation in observations {
             let key = ConditionKey { name: observation.name, subject: observation.subject.clone() };
@@ -253,7 +253,7 @@ pub struct Health {
     pub reach: Reach,
     pub intake: Intake,
     /// Outcomes of writing and syncing batches of the journal.
-    pub journal: Outcomes,
+    pub journal: ServiceOutcomes,
 }
 
 /// Outcomes of recipients and messages from clients.
@@ -277,9 +277,9 @@ pub struct AcceptPauses {
 #[derive(Default)]
 pub struct Replies {
     /// Refusals of trusted clients and users.
-    pub known: Outcomes,
+    pub known: ServiceOutcomes,
     /// Refusals of untrusted clients.
-    pub untrusted: Outcomes,
+    pub untrusted: ServiceOutcomes,
 }
 
 /// The kind of client that was answered.
@@ -345,7 +345,7 @@ impl Health {
     }
 
     /// Called once a second.
-    pub fn observe(&self, at: Moment, mut observations: Vec<Observation>) -> Vec<Change> {
+    pub fn observe(&self, at: Moment, mut observations: Vec<Observation>) -> Vec<ConditionChange> {
         observations.extend(self.reports());
         self.ledger.lock().observe(at, observations)
     }

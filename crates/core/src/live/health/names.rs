@@ -12,7 +12,7 @@ const NEVER: Ms = Ms::MAX;
 
 /// When a condition begins and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rule {
+pub struct ConditionRule {
     /// Number of failures without a success in between. A state that holds counts once a second.
     pub failures_min: u64,
     /// How long the streak must last, from the first failure on.
@@ -26,16 +26,17 @@ pub struct Rule {
 }
 
 /// The rule for a lasting state.
-const fn state(holds_ms: Ms, clears_ms: Ms) -> Rule {
-    Rule { failures_min: 1, holds_ms, suspects_ms: MINUTE_MS, clears_ms, forgets_ms: NEVER }
+const fn state(holds_ms: Ms, clears_ms: Ms) -> ConditionRule {
+    ConditionRule { failures_min: 1, holds_ms, suspects_ms: MINUTE_MS, clears_ms, forgets_ms: NEVER }
 }
 
 /// The rule for a service that is contacted again while it fails.
-const ASKED: Rule = Rule { failures_min: 2, holds_ms: 2_000, suspects_ms: MINUTE_MS, clears_ms: 0, forgets_ms: NEVER };
+const ASKED: ConditionRule =
+    ConditionRule { failures_min: 2, holds_ms: 2_000, suspects_ms: MINUTE_MS, clears_ms: 0, forgets_ms: NEVER };
 /// The rule for replies to clients. Nobody probes on our behalf, and a load balancer may send nothing more, so it is
 /// soon forgotten.
-const ANSWERED: Rule =
-    Rule { failures_min: 3, holds_ms: 3_000, suspects_ms: 5 * MINUTE_MS, clears_ms: 0, forgets_ms: 20_000 };
+const ANSWERED: ConditionRule =
+    ConditionRule { failures_min: 3, holds_ms: 3_000, suspects_ms: 5 * MINUTE_MS, clears_ms: 0, forgets_ms: 20_000 };
 
 macro_rules! names {
     ($($(#[$doc:meta])* $variant:ident: $name:literal, $severity:ident, $refuses:literal, $rule:expr;)*) => {
@@ -60,7 +61,7 @@ macro_rules! names {
                 match self { $(Name::$variant => $refuses,)* }
             }
 
-            pub fn rule(self) -> Rule {
+            pub fn rule(self) -> ConditionRule {
                 match self { $(Name::$variant => $rule,)* }
             }
         }
@@ -74,7 +75,7 @@ names! {
     MemoryFull: "memory_full", Problem, true, state(2_000, 5_000);
     AddressBookFull: "address_book_full", Problem, true, state(0, 2_000);
     /// A batch could not be written or synced.
-    Journal: "journal", Problem, true, Rule { failures_min: 1, holds_ms: 0, suspects_ms: MINUTE_MS, clears_ms: 30_000, forgets_ms: NEVER };
+    Journal: "journal", Problem, true, ConditionRule { failures_min: 1, holds_ms: 0, suspects_ms: MINUTE_MS, clears_ms: 30_000, forgets_ms: NEVER };
     /// Each RCPT of trusted clients and users was answered with 4xx.
     RecipientsDeferred: "recipients_deferred", Problem, true, ANSWERED;
     /// Each message was answered with 4xx after its data.

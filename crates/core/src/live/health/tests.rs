@@ -11,7 +11,7 @@ fn at(s: Ms) -> Moment {
 }
 
 fn counted(successes: u64, failures: u64) -> Observation {
-    let tally = Tally { successes, failures, why: String::new() };
+    let tally = ServiceTally { successes, failures, why: String::new() };
     Observation::counted(Name::Dns, "", &tally, words("no name server answers"))
 }
 
@@ -25,8 +25,8 @@ fn run(seconds: Ms, mut see: impl FnMut(Ms) -> Vec<Observation>) -> Vec<(Ms, boo
     let mut changes = Vec::new();
     for s in 0..seconds {
         changes.extend(ledger.observe(at(s), see(s)).into_iter().map(|change| match change {
-            Change::Raised(condition) => (s, true, condition.title()),
-            Change::Ended(condition) => (s, false, condition.title()),
+            ConditionChange::Raised(condition) => (s, true, condition.title()),
+            ConditionChange::Ended(condition) => (s, false, condition.title()),
         }));
     }
     changes
@@ -63,7 +63,7 @@ fn a_condition_refuses_mail_only_as_long_as_it_is_observed_to() {
     for s in 0..60 {
         // It fails until 20, is probed well from then on, and fails again at 40.
         let failures = if s < 20 { s } else { 20 + u64::from(s >= 40) };
-        let tally = Tally { failures, ..Tally::default() };
+        let tally = ServiceTally { failures, ..ServiceTally::default() };
         let may_work = (30..40).contains(&s) || s >= 50;
         let milter = Observation::counted(Name::Milter, "m", &tally, words("milter")).refusing(!may_work);
         ledger.observe(at(s), vec![milter]);
@@ -76,7 +76,7 @@ fn a_condition_refuses_mail_only_as_long_as_it_is_observed_to() {
 
 #[test]
 fn what_clients_are_answered_is_forgotten_when_nobody_asks_any_more() {
-    let tally = |s: Ms| Tally { successes: 1, failures: s.min(20), why: String::new() };
+    let tally = |s: Ms| ServiceTally { successes: 1, failures: s.min(20), why: String::new() };
     let seen = run(2_000, |s| vec![Observation::counted(Name::RecipientsDeferred, "", &tally(s), words("x"))]);
     assert_eq!(seen.iter().map(|(_, is_raised, _)| *is_raised).collect::<Vec<_>>(), [true, false]);
     assert_eq!(seen[1].0, 20 + 20);
@@ -129,7 +129,7 @@ fn nothing_is_said_during_a_day_on_which_all_is_well() {
                 why: "timed out",
             };
             health.reach.unreached(dead, s * 1_000);
-            let tally = |(successes, failures)| Tally { successes, failures, why: String::new() };
+            let tally = |(successes, failures)| ServiceTally { successes, failures, why: String::new() };
             let mut seen = vec![
                 Observation::counted(Name::Dns, "", &tally(dns), words("dns")),
                 Observation::counted(Name::Milter, "rspamd", &tally(milter), words("milter")),
@@ -159,14 +159,14 @@ fn reports_last_until_they_are_taken_back() {
     health.report(Name::UsersFile, "users", Some(words("users: line 3")));
     let changes: Vec<_> = (0..10).flat_map(|s| health.observe(at(s), Vec::new())).collect();
     assert!(
-        matches!(changes.as_slice(), [Change::Raised(condition)] if condition.what == "users: line 3"),
+        matches!(changes.as_slice(), [ConditionChange::Raised(condition)] if condition.what == "users: line 3"),
         "{changes:?}"
     );
     health.report(Name::UsersFile, "users", Some(words("users: line 4")));
     assert_eq!(health.observe(at(10), Vec::new()), []);
     assert_eq!(health.conditions()[0].what, "users: line 4", "the words follow");
     health.report_all(Name::UsersFile, []);
-    assert!(matches!(health.observe(at(11), Vec::new()).as_slice(), [Change::Ended(_)]));
+    assert!(matches!(health.observe(at(11), Vec::new()).as_slice(), [ConditionChange::Ended(_)]));
     assert!(health.conditions().is_empty());
 }
 

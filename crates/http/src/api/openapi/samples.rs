@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use stentor_control::CauseRow;
 use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
-use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
+use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
 use stentor_control::posts::{PostReport, WaitingAt};
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
@@ -23,7 +23,7 @@ use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_queue::queue_only::Scope;
 
-use crate::api::answers::{Done, Injected, InjectedMessage, Refusal, RefusedView, Webhooks};
+use crate::api::answers::{Done, ErrorBody, Injected, InjectedMessage, RefusedView, Webhooks};
 
 /// The time used in examples.
 const NOW: u64 = 1_790_000_000_000;
@@ -48,7 +48,7 @@ fn of<T: Serialize>(name: &'static str, full: &T, least: &T) -> Sample {
 }
 
 pub(in crate::api) fn all() -> Vec<Sample> {
-    let refusal = Refusal::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue", Vec::new());
+    let refusal = ErrorBody::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue", Vec::new());
     let refused = vec![RefusedView {
         address: "gone@example.org".to_owned(),
         reply: "550 5.1.1 No such address here".to_owned(),
@@ -381,11 +381,11 @@ fn hosts() -> Hosts {
     Hosts { now: NOW, sites_total: 1, matching: 1, rows: vec![row], ..Hosts::default() }
 }
 
-fn posts() -> Posts {
+fn posts() -> PostReports {
     let waiting = vec![WaitingAt::default()];
     let row =
         PostReport { id: ID.to_owned(), total: 1_000, delivered: 993, pending: 7, waiting, ..PostReport::default() };
-    Posts { now: NOW, rows: vec![row], ..Posts::default() }
+    PostReports { now: NOW, rows: vec![row], ..PostReports::default() }
 }
 
 fn envelope() -> EnvelopeView {

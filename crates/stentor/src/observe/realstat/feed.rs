@@ -10,7 +10,7 @@ use std::time::Duration;
 use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
 use stentor_control::protocol::snapshot_of;
-use stentor_control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
+use stentor_control::{Client, ControlError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
 use stentor_control::{Snapshot, WatchOptions};
 
 use stentor_logfiles::zone;
@@ -61,7 +61,7 @@ fn watch_once(
     socket: &Path,
     options: &WatchOptions,
     mut see: impl FnMut(Box<Snapshot>) -> bool,
-) -> Result<bool, ClientError> {
+) -> Result<bool, ControlError> {
     let mut client = Client::connect(socket)?;
     client.wait_for(Duration::from_millis(options.interval_ms))?;
     let mut goes_on = true;
@@ -84,15 +84,17 @@ fn watch_once(
 }
 
 /// Whether the site or list does not exist (now).
-fn is_unknown(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused(problem) if problem.code == ErrorCode::NotFound)
+fn is_unknown(error: &ControlError) -> bool {
+    matches!(error, ControlError::Refused(problem) if problem.code == ErrorCode::NotFound)
 }
 
 /// Whether the user must see the error before, or instead of, a retry.
-fn is_final(error: &ClientError) -> bool {
+fn is_final(error: &ControlError) -> bool {
     match error {
-        ClientError::Refused(problem) => !matches!(problem.code, ErrorCode::Busy | ErrorCode::NotFound),
-        ClientError::Protocol(_) | ClientError::Connect { .. } | ClientError::Io(_) | ClientError::Output(_) => false,
+        ControlError::Refused(problem) => !matches!(problem.code, ErrorCode::Busy | ErrorCode::NotFound),
+        ControlError::Protocol(_) | ControlError::Connect { .. } | ControlError::Io(_) | ControlError::Output(_) => {
+            false
+        }
     }
 }
 
@@ -105,7 +107,7 @@ pub fn follow(
     mut options: WatchOptions,
     mut see: impl FnMut(Box<Snapshot>) -> bool,
     mut lost: impl FnMut(&str),
-) -> Result<(), ClientError> {
+) -> Result<(), ControlError> {
     let (count, mut seen, mut was_there) = (options.count, 0, false);
     loop {
         options.count = if count == 0 { 0 } else { count - seen };

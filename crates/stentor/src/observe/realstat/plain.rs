@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use stentor_control::{ClientError, Snapshot, WatchOptions};
+use stentor_control::{ControlError, Snapshot, WatchOptions};
 use stentor_core::live::health::headline;
 use stentor_records::civil::Zone;
 use stentor_records::escape::{printable, without_traps};
@@ -41,7 +41,7 @@ impl Headline {
     }
 }
 
-pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), ClientError> {
+pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), ControlError> {
     let zone = zone::local();
     let mut scale = Scale::default();
     let mut failed = None;
@@ -58,7 +58,7 @@ pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), Cl
         goes_on
     };
     feed::follow(socket, options, see, |why| eprintln!("# {why}; retrying"))?;
-    failed.map_or(Ok(()), |error| Err(ClientError::Output(error)))
+    failed.map_or(Ok(()), |error| Err(ControlError::Output(error)))
 }
 
 fn json(snapshot: &Snapshot) -> io::Result<()> {
