@@ -239,8 +239,8 @@ impl Chain {
             // Milters may close a connection between two messages, which is not a failure.
             if one.connection.as_mut().is_some_and(Connection::is_idle) {
                 let limit = one.milter.command_limit();
-                let verdict = one.ask(limit, |session| session.unknown(line)).await;
-                one.judge(verdict)?;
+                let reply = one.ask(limit, |session| session.unknown(line)).await;
+                one.judge(reply)?;
             }
         }
         Ok(())
@@ -295,7 +295,7 @@ impl SessionMilter {
         format!("milter {}", self.milter.settings.name)
     }
 
-    /// Sends an event and waits for the verdict.
+    /// Sends an event and waits for the reply.
     async fn ask(
         &mut self,
         limit: Duration,
@@ -303,10 +303,10 @@ impl SessionMilter {
     ) -> Result<MilterReply, MilterFailure> {
         let Some(connection) = &mut self.connection else { return Ok(MilterReply::Continue) };
         tell(&mut connection.session);
-        connection.verdict(limit).await
+        connection.reply(limit).await
     }
 
-    /// Sends an event, preceded by MAIL if necessary, and judges the verdict.
+    /// Sends an event, preceded by MAIL if necessary, and judges the reply.
     async fn tell(
         &mut self,
         opening: &Opening,
@@ -324,9 +324,9 @@ impl SessionMilter {
             }
         }
         let limit = self.milter.command_limit();
-        let verdict = self.ask(limit, |session| tell(session, macros)).await;
+        let reply = self.ask(limit, |session| tell(session, macros)).await;
         let is_over = self.is_over();
-        if is_mail && verdict.is_ok() && self.connection.is_some() {
+        if is_mail && reply.is_ok() && self.connection.is_some() {
             self.milter.has_answered_mail(is_over);
         }
         // It decided at MAIL with RCPT already sent: whether a reply to that follows is unknown, so the connection
@@ -334,7 +334,7 @@ impl SessionMilter {
         if self.connection.as_ref().is_some_and(|connection| connection.session.is_cut_short()) {
             self.connection = None;
         }
-        let judged = self.judge(verdict);
+        let judged = self.judge(reply);
         // If a recipient is refused, the message continues with the others.
         if let (true, Err(refusal)) = (is_over, &judged) {
             self.state = MilterState::Failed(refusal.clone());
@@ -382,22 +382,22 @@ impl SessionMilter {
             return Ok(MilterReply::Refuse(reply.clone()));
         }
         if self.helo.as_ref().is_none_or(|(told, _)| **told != *opening.helo) {
-            let verdict = self.ask(limit, |session| session.helo(&opening.helo, macros)).await?;
-            let refusal = if let MilterReply::Refuse(reply) = verdict { Some(reply) } else { None };
+            let reply = self.ask(limit, |session| session.helo(&opening.helo, macros)).await?;
+            let refusal = if let MilterReply::Refuse(reply) = reply { Some(reply) } else { None };
             self.helo = Some((opening.helo.as_str().into(), refusal));
         }
         let refusal = self.helo.as_ref().and_then(|(_, refusal)| refusal.clone());
         Ok(refusal.map_or(MilterReply::Continue, MilterReply::Refuse))
     }
 
-    /// Judges a verdict before the end of the message: an error is the refusal; a text is the reason for discarding
+    /// Judges a reply before the end of the message: an error is the refusal; a text is the reason for discarding
     /// the message.
-    pub fn judge(&mut self, verdict: Result<MilterReply, MilterFailure>) -> Result<Option<String>, MilterRefusal> {
-        let verdict = match verdict {
-            Ok(verdict) => verdict,
+    pub fn judge(&mut self, reply: Result<MilterReply, MilterFailure>) -> Result<Option<String>, MilterRefusal> {
+        let reply = match reply {
+            Ok(reply) => reply,
             Err(failed) => return self.fail(&failed).map(|()| None),
         };
-        match verdict {
+        match reply {
             MilterReply::Continue | MilterReply::Skip | MilterReply::Accept => Ok(None),
             MilterReply::Discard => {
                 self.milter.counters.count(MilterResult::Discard);

@@ -149,8 +149,8 @@ impl Connection {
         }
     }
 
-    /// The verdict on the last event sent; "continue" if no answer is owed.
-    pub async fn verdict(&mut self, limit: Duration) -> Result<MilterReply, MilterFailure> {
+    /// The reply to the last event sent; "continue" if no answer is owed.
+    pub async fn reply(&mut self, limit: Duration) -> Result<MilterReply, MilterFailure> {
         let decided = self.decision(limit, Instant::now() + limit.saturating_mul(2)).await?;
         Ok(decided.unwrap_or(MilterReply::Continue))
     }
@@ -161,8 +161,8 @@ impl Connection {
         loop {
             match self.event(limit, end).await? {
                 None => return Ok(None),
-                Some(Event::Verdict(MilterReply::Continue | MilterReply::Skip) | Event::Progress) => {}
-                Some(Event::Verdict(verdict)) => return Ok(Some(verdict)),
+                Some(Event::Reply(MilterReply::Continue | MilterReply::Skip) | Event::Progress) => {}
+                Some(Event::Reply(reply)) => return Ok(Some(reply)),
                 Some(Event::Ready | Event::Change(_)) => return Err(MilterFailure::broken("unexpected answer")),
             }
         }

@@ -105,23 +105,23 @@ impl Chain {
             let mut requested = RequestedChanges::default();
             let shown = one.show(&self.macros, &message, content, &mut buffer, limits, &mut requested).await;
             one.close_if_it_owes();
-            let verdict = match shown {
-                Ok(verdict @ (MilterReply::Continue | MilterReply::Accept | MilterReply::Skip)) => {
-                    one.apply(requested, &mut message, content, &self.hostname, &mut filtered).map(|()| verdict)
+            let reply = match shown {
+                Ok(reply @ (MilterReply::Continue | MilterReply::Accept | MilterReply::Skip)) => {
+                    one.apply(requested, &mut message, content, &self.hostname, &mut filtered).map(|()| reply)
                 }
                 other => other,
             };
-            let verdict = match verdict {
-                Ok(verdict) => Ok(verdict),
+            let reply = match reply {
+                Ok(reply) => Ok(reply),
                 Err(Trouble::Milter(failed)) => Err(failed),
                 Err(Trouble::Ours(reply)) => return Err(ours_fails(reply)),
             };
             content.forget();
-            if verdict.as_ref().is_ok_and(|verdict| matches!(verdict, MilterReply::Continue | MilterReply::Accept)) {
+            if reply.as_ref().is_ok_and(|reply| matches!(reply, MilterReply::Continue | MilterReply::Accept)) {
                 one.milter.counters.count(MilterResult::Accept);
                 one.milter.succeeded();
             }
-            filtered.discard = one.judge(verdict)?;
+            filtered.discard = one.judge(reply)?;
             if filtered.discard.is_some() {
                 return Ok(filtered);
             }
@@ -147,7 +147,7 @@ impl SessionMilter {
         }
     }
 
-    /// Sends the message to the milter, up to its last verdict.
+    /// Sends the message to the milter, up to its last reply.
     async fn show<C: Content>(
         &mut self,
         macros: &crate::protocol::Macros,
@@ -175,18 +175,18 @@ impl SessionMilter {
         for (name, value) in message.header.shown(keeps_space) {
             connection.session.header(name, &value);
             if waits(&connection.session)
-                && let Some(verdict) = connection.decision(limit, end).await?
+                && let Some(reply) = connection.decision(limit, end).await?
             {
-                return Ok(verdict);
+                return Ok(reply);
             }
         }
         connection.session.end_of_header(macros);
         let mut at = message.body_at;
         loop {
             if waits(&connection.session)
-                && let Some(verdict) = connection.decision(limit, end).await?
+                && let Some(reply) = connection.decision(limit, end).await?
             {
-                return Ok(verdict);
+                return Ok(reply);
             }
             if !connection.session.wants_body() {
                 break;
@@ -199,9 +199,9 @@ impl SessionMilter {
             connection.session.body(&buffer[..read]);
         }
         if !connection.session.counts_right()
-            && let Some(verdict) = connection.decision(limit, end).await?
+            && let Some(reply) = connection.decision(limit, end).await?
         {
-            return Ok(verdict);
+            return Ok(reply);
         }
         connection.session.end(macros);
         final_verdict(connection, limit, content, limits, requested).await
@@ -260,7 +260,7 @@ impl SessionMilter {
     }
 }
 
-/// Receives the answers to the end of a message, up to the last verdict.
+/// Receives the answers to the end of a message, up to the last reply.
 async fn final_verdict<C: Content>(
     connection: &mut Connection,
     limit: Duration,
@@ -271,8 +271,8 @@ async fn final_verdict<C: Content>(
     loop {
         match connection.event(limit, limits.end).await? {
             // An answer to the content.
-            Some(Event::Verdict(MilterReply::Continue | MilterReply::Skip)) if connection.session.is_owed() => {}
-            Some(Event::Verdict(verdict)) => return Ok(verdict),
+            Some(Event::Reply(MilterReply::Continue | MilterReply::Skip)) if connection.session.is_owed() => {}
+            Some(Event::Reply(reply)) => return Ok(reply),
             Some(Event::Progress) => {}
             Some(Event::Change(Change::Body(octets))) => {
                 let body = requested.body.get_or_insert_default();

@@ -58,7 +58,7 @@ pub struct PolicyInput {
     pub has_tables: bool,
 }
 
-/// The verdict on a recipient.
+/// Class of a recipient's address, as in Postfix: where its mail goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AddressClass {
     /// A post to this list.
@@ -105,7 +105,7 @@ impl fmt::Display for PolicyReason {
     }
 }
 
-/// A verdict and its reason; displays as one sentence for the operator.
+/// The class of an address, and the reason; displays as one sentence for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressDecision {
     pub verdict: AddressClass,

@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
                         return;
                     }
                 }
-                Ok(Some(Event::Verdict(MilterReply::Refuse(reply)))) => assert!((400..600).contains(&reply.code)),
+                Ok(Some(Event::Reply(MilterReply::Refuse(reply)))) => assert!((400..600).contains(&reply.code)),
                 Ok(Some(_)) => {}
                 Ok(None) => match parts.next() {
                     Some(part) => session.receive(part),

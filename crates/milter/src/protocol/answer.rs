@@ -1,4 +1,4 @@
-//! Answers of a milter: a verdict on an event, or a change to the message.
+//! Answers of a milter: a reply to an event, or a change to the message.
 
 use stentor_mail::reply::{Enhanced, Reply};
 
@@ -9,7 +9,7 @@ const REJECTED: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Command rejec
 const DEFERRED: Reply = Reply::fixed(451, Enhanced::new(4, 7, 1), "Service unavailable - try again later");
 const CLOSING: Reply = Reply::fixed(421, Enhanced::new(4, 7, 0), "Server closing connection");
 
-/// The verdict on an event.
+/// A reply to an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MilterReply {
     Continue,
@@ -37,7 +37,7 @@ impl MilterReply {
     }
 }
 
-/// A change to the message, before the last verdict. Texts are as sent by the milter.
+/// A change to the message, before the last reply. Texts are as sent by the milter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     AddHeader {
@@ -74,7 +74,7 @@ pub enum Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Verdict(MilterReply),
+    Reply(MilterReply),
     Change(Change),
     /// It needs more time.
     Progress,
@@ -82,17 +82,17 @@ pub(crate) enum Answer {
 
 impl Answer {
     pub fn read(command: u8, data: &[u8]) -> Result<Answer, Error> {
-        let verdict = |verdict| Ok(Answer::Verdict(verdict));
+        let answer = |reply| Ok(Answer::Reply(reply));
         let change = |change, what| change_of(change).map(Answer::Change).ok_or(Error::Malformed(what));
         match command {
-            b'c' => verdict(MilterReply::Continue),
-            b'a' => verdict(MilterReply::Accept),
-            b'd' => verdict(MilterReply::Discard),
-            b's' => verdict(MilterReply::Skip),
-            b'r' => verdict(MilterReply::Refuse(REJECTED)),
-            b't' => verdict(MilterReply::Refuse(DEFERRED)),
-            b'4' => verdict(MilterReply::Refuse(CLOSING)),
-            b'y' => verdict(MilterReply::Refuse(reply(data).ok_or(Error::Malformed("reply code"))?)),
+            b'c' => answer(MilterReply::Continue),
+            b'a' => answer(MilterReply::Accept),
+            b'd' => answer(MilterReply::Discard),
+            b's' => answer(MilterReply::Skip),
+            b'r' => answer(MilterReply::Refuse(REJECTED)),
+            b't' => answer(MilterReply::Refuse(DEFERRED)),
+            b'4' => answer(MilterReply::Refuse(CLOSING)),
+            b'y' => answer(MilterReply::Refuse(reply(data).ok_or(Error::Malformed("reply code"))?)),
             b'p' => Ok(Answer::Progress),
             b'h' => change(RawAnswer { command, data }, "ADDHEADER"),
             b'm' => change(RawAnswer { command, data }, "CHGHEADER"),
@@ -245,7 +245,7 @@ mod tests {
         #[test]
         fn any_reply_is_a_refusal_of_one_code(data in proptest::collection::vec(any::<u8>(), 0..80), digits in "[0-9]{3}[ -]") {
             let data = [digits.as_bytes(), &data].concat();
-            if let Ok(Answer::Verdict(MilterReply::Refuse(reply))) = Answer::read(b'y', &data) {
+            if let Ok(Answer::Reply(MilterReply::Refuse(reply))) = Answer::read(b'y', &data) {
                 prop_assert!((400..600).contains(&reply.code));
                 prop_assert!(reply.enhanced.is_none_or(|dsn| u16::from(dsn.class) == reply.code / 100));
             }

@@ -41,8 +41,8 @@ pub struct ClientIdentity<'a> {
 pub enum Event {
     /// The negotiation has ended.
     Ready,
-    Verdict(MilterReply),
-    /// A change, before the last verdict on a message.
+    Reply(MilterReply),
+    /// A change, before the last reply to a message.
     Change(Change),
     /// It is working on its answer: its timeout restarts.
     Progress,
@@ -60,7 +60,7 @@ enum EndScope {
 enum MessageKnowledge {
     None,
     Begun,
-    /// Its last verdict was "continue": only then libmilter accepts [`MilterSession::quit_new`].
+    /// Its last reply was "continue": only then libmilter accepts [`MilterSession::quit_new`].
     Finished,
 }
 
@@ -164,18 +164,18 @@ impl MilterSession {
                 Ok(Some(Event::Change(change)))
             }
             Answer::Change(_) => Err(Error::Unexpected(told.facts().name, shown(command))),
-            Answer::Verdict(verdict) => {
-                let fits = match verdict {
+            Answer::Reply(reply) => {
+                let fits = match reply {
                     MilterReply::Skip => told == Command::Body,
                     MilterReply::Discard => !matches!(told, Command::Connect | Command::Helo | Command::Unknown),
                     _ => true,
                 };
                 if !fits {
-                    return Err(Error::Unexpected(told.facts().name, verdict.name().to_owned()));
+                    return Err(Error::Unexpected(told.facts().name, reply.name().to_owned()));
                 }
                 self.owed.pop_front();
-                self.conclude(told, &verdict);
-                Ok(Some(Event::Verdict(verdict)))
+                self.conclude(told, &reply);
+                Ok(Some(Event::Reply(reply)))
             }
         }
     }
@@ -200,9 +200,9 @@ impl MilterSession {
         if any_of.iter().any(|action| announced.has(*action)) { Ok(()) } else { Err(Error::NotAnnounced(name)) }
     }
 
-    fn conclude(&mut self, told: Command, verdict: &MilterReply) {
+    fn conclude(&mut self, told: Command, reply: &MilterReply) {
         let is_early = matches!(told, Command::Connect | Command::Helo);
-        match verdict {
+        match reply {
             MilterReply::Accept if is_early => self.over = EndScope::Connection,
             // Other recipients may be accepted, and a message does not need an unknown command.
             MilterReply::Refuse(_) if is_early || matches!(told, Command::Rcpt | Command::Unknown) => {}
@@ -216,7 +216,7 @@ impl MilterSession {
             self.over = EndScope::Message;
             self.counts_right = self.packets.is_empty();
             self.known =
-                if *verdict == MilterReply::Continue { MessageKnowledge::Finished } else { MessageKnowledge::None };
+                if *reply == MilterReply::Continue { MessageKnowledge::Finished } else { MessageKnowledge::None };
         }
     }
 
@@ -314,7 +314,7 @@ impl MilterSession {
         self.tell(Command::Body, None, |out| out.extend_from_slice(octets));
     }
 
-    /// Ends the message: changes and the last verdict follow.
+    /// Ends the message: changes and the last reply follow.
     pub fn end(&mut self, macros: &Macros) {
         self.tell(Command::EndOfMessage, Some(macros), |_| {});
     }
@@ -399,7 +399,7 @@ mod tests {
 
     fn go_on(session: &mut MilterSession) {
         if session.is_owed() {
-            assert_eq!(answer(session, b'c', b""), Ok(Some(Event::Verdict(MilterReply::Continue))));
+            assert_eq!(answer(session, b'c', b""), Ok(Some(Event::Reply(MilterReply::Continue))));
         }
     }
 
@@ -458,7 +458,7 @@ mod tests {
         let none = Macros::default();
         let mut session = ready(0, 0);
         session.mail(&["<>"], &none);
-        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Verdict(MilterReply::Accept))));
+        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Reply(MilterReply::Accept))));
         session.rcpt(&["<a@x.test>"], &none);
         session.data(&none);
         assert_eq!((sent(&mut session).as_str(), session.is_owed()), ("M", false));
@@ -509,7 +509,7 @@ mod tests {
         session.output().clear();
         session.unknown(b"MIAL x");
         assert_eq!(session.output()[4..], *b"UMIAL x\0");
-        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(MilterReply::Refuse(_))))));
+        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Reply(MilterReply::Refuse(_))))));
         assert!(!session.is_over());
         session.unknown(b"MIAL");
         assert!(answer(&mut session, b'd', b"").is_err(), "there is nothing to discard");
@@ -543,10 +543,10 @@ mod tests {
         session.body(b"x");
         assert_eq!((sent(&mut session).as_str(), session.is_full()), ("LLNB", false));
         for command in [b'c', b'c', b'c'] {
-            assert_eq!(answer(&mut session, command, b""), Ok(Some(Event::Verdict(MilterReply::Continue))));
+            assert_eq!(answer(&mut session, command, b""), Ok(Some(Event::Reply(MilterReply::Continue))));
         }
         assert!(session.is_owed() && session.wants_body());
-        assert_eq!(answer(&mut session, b's', b""), Ok(Some(Event::Verdict(MilterReply::Skip))));
+        assert_eq!(answer(&mut session, b's', b""), Ok(Some(Event::Reply(MilterReply::Skip))));
         assert!(!session.is_owed() && !session.wants_body(), "it has seen enough");
         session.abort();
         assert!(session.wants_body(), "of that message");
@@ -579,13 +579,13 @@ mod tests {
             go_on(&mut session);
             assert!(session.is_owed());
         }
-        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(MilterReply::Refuse(_))))));
+        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Reply(MilterReply::Refuse(_))))));
         assert!(!session.is_owed() && session.counts_right());
 
         let mut session = ready(0, 0);
         let _ = message(&mut session);
         session.receive(&[0, 0, 0, 1, b'c', 0, 0, 0, 1, b'r']);
-        assert_eq!(session.poll(), Ok(Some(Event::Verdict(MilterReply::Continue))));
+        assert_eq!(session.poll(), Ok(Some(Event::Reply(MilterReply::Continue))));
         assert!(!session.counts_right(), "it has said more than it owed");
     }
 
@@ -597,7 +597,7 @@ mod tests {
         session.header(b"A", b"b");
         session.header(b"B", b"c");
         assert!(!session.is_cut_short());
-        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Verdict(MilterReply::Accept))));
+        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Reply(MilterReply::Accept))));
         assert!(session.is_cut_short() && !session.quit_new());
         let mut session = ready(0, Protocol::NR_HDR.bits());
         session.header(b"A", b"b");
@@ -642,7 +642,7 @@ mod tests {
             let (all, error, is_owed) = events(&octets, usize::MAX);
             let (last, before) = all.split_last().map_or((None, &all[..]), |(last, before)| (Some(last), before));
             prop_assert!(before.iter().all(|event| matches!(event, Event::Change(_) | Event::Progress)), "{all:?}");
-            prop_assert_eq!(is_owed, !matches!(last, Some(Event::Verdict(_))), "one verdict, the last");
+            prop_assert_eq!(is_owed, !matches!(last, Some(Event::Reply(_))), "one reply, the last");
             prop_assert_eq!(events(&octets, cut), (all, error, is_owed));
         }
     }
