@@ -11,9 +11,9 @@ use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, PostReport, PostReports,
-    QueueSummary, Reply, ReportOptions, Request, Requester, RowKind, Selection, Status, StuckReport, TrafficOptions,
-    Verb, View,
+    Changes, Control, ControlReply, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, PostReport,
+    PostReports, QueueSummary, ReportOptions, Request, Requester, RowKind, Selection, Status, StuckReport,
+    TrafficOptions, Verb, View,
 };
 use stentor_core::limits::Limit;
 use stentor_core::{Core, log};
@@ -54,13 +54,13 @@ pub enum ReloadOutcome {
     NoFile,
 }
 
-impl From<ReloadOutcome> for Reply {
-    fn from(reloaded: ReloadOutcome) -> Reply {
-        let done = |text: &str| Reply::Done { text: text.to_owned(), count: None };
+impl From<ReloadOutcome> for ControlReply {
+    fn from(reloaded: ReloadOutcome) -> ControlReply {
+        let done = |text: &str| ControlReply::Done { text: text.to_owned(), count: None };
         match reloaded {
             ReloadOutcome::NoFile => done("no configuration file to reload; logs reopened"),
             ReloadOutcome::InForce { kept } if kept.is_empty() => done("configuration reloaded"),
-            ReloadOutcome::InForce { kept } => Reply::error(
+            ReloadOutcome::InForce { kept } => ControlReply::error(
                 ErrorCode::NeedsRestart,
                 format!(
                     "configuration reloaded, except for changed keys that need a restart: {}; until then the server \
@@ -68,7 +68,7 @@ impl From<ReloadOutcome> for Reply {
                     kept.join("; ")
                 ),
             ),
-            ReloadOutcome::Refused(errors) => Reply::error(
+            ReloadOutcome::Refused(errors) => ControlReply::error(
                 ErrorCode::BadConfiguration,
                 format!("the configuration has errors; the old one stays in force\n{}", errors.join("\n")),
             ),
@@ -222,10 +222,10 @@ impl Operator {
         })
     }
 
-    async fn queue_of(&self, view: &View) -> Reply {
+    async fn queue_of(&self, view: &View) -> ControlReply {
         let query = match RowQuery::of(&self.core, view, Subject::Queue) {
             Ok(query) => query,
-            Err(problem) => return Reply::Error(problem),
+            Err(problem) => return ControlReply::Error(problem),
         };
         let mut queue = self.queue(&query).await;
         match view.by {
@@ -234,8 +234,8 @@ impl Operator {
             None => {}
         }
         match lists::unknown(&self.core, view.list.as_deref()).filter(|_| queue.recipients == 0) {
-            Some(problem) => Reply::Error(problem),
-            None => Reply::Queue(queue),
+            Some(problem) => ControlReply::Error(problem),
+            None => ControlReply::Queue(queue),
         }
     }
 
@@ -245,7 +245,7 @@ impl Operator {
     }
 
     /// A queued message with its pending recipients after `after`, in the order of their numbers.
-    pub async fn show(&self, id: MessageId, after: Option<AddressId>, recipients_max: usize) -> Reply {
+    pub async fn show(&self, id: MessageId, after: Option<AddressId>, recipients_max: usize) -> ControlReply {
         let settings = self.core.settings();
         let shown = self.core.with(|hub, now| {
             let (no, message) = hub.store.no_of(id).and_then(|no| Some((no, hub.store.message(no)?)))?;
@@ -276,9 +276,9 @@ impl Operator {
         let Some((mut view, no, recipients, content, message_id_at)) = shown else {
             if self.core.with(|hub, _| hub.store.in_quarantine(id).is_some()) {
                 let text = format!("message {id} is in the quarantine: `stentor quarantine show {id}`");
-                return Reply::error(ErrorCode::NotFound, text);
+                return ControlReply::error(ErrorCode::NotFound, text);
             }
-            return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
+            return ControlReply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
         };
         for part in recipients.chunks(RECIPIENTS_STEP) {
             self.core.with(|hub, now| {
@@ -294,34 +294,36 @@ impl Operator {
         if let Some(at) = message_id_at {
             view.message_id = self.core.message_id(content, at);
         }
-        Reply::Message(Box::new(view))
+        ControlReply::Message(Box::new(view))
     }
 
     /// Answers verbs that change nothing.
-    async fn observe(&self, observe: Observe) -> Result<Reply, Problem> {
+    async fn observe(&self, observe: Observe) -> Result<ControlReply, Problem> {
         let (core, censuses) = (&self.core, &self.overviews.causes);
         match observe {
-            Observe::Watch(_) | Observe::Traffic(_) => Ok(Reply::error(ErrorCode::Failed, "a watch is a stream")),
+            Observe::Watch(_) | Observe::Traffic(_) => {
+                Ok(ControlReply::error(ErrorCode::Failed, "a watch is a stream"))
+            }
             Observe::Mailqq(options) => {
                 let mailqq = waiting::mailqq(core, censuses, &options).await?;
                 match lists::unknown(core, options.list.as_deref()).filter(|_| mailqq.rows.is_empty()) {
                     Some(problem) => Err(problem),
-                    None => Ok(Reply::Mailqq(Box::new(mailqq))),
+                    None => Ok(ControlReply::Mailqq(Box::new(mailqq))),
                 }
             }
             Observe::Ages(view) => {
                 let query = RowQuery::of(core, &view, Subject::Ages)?;
-                Ok(Reply::Ages(Box::new(ages::ages(core, censuses, &query).await?)))
+                Ok(ControlReply::Ages(Box::new(ages::ages(core, censuses, &query).await?)))
             }
             Observe::Hosts(HostsOptions { view, page }) => {
                 let query = RowQuery::of(core, &view, Subject::Hosts)?;
-                Ok(Reply::Hosts(Box::new(waiting::hosts(core, censuses, &query, &page).await?)))
+                Ok(ControlReply::Hosts(Box::new(waiting::hosts(core, censuses, &query, &page).await?)))
             }
             Observe::Report(options) => self.report(options).await,
         }
     }
 
-    async fn report(&self, ReportOptions { id, view }: ReportOptions) -> Result<Reply, Problem> {
+    async fn report(&self, ReportOptions { id, view }: ReportOptions) -> Result<ControlReply, Problem> {
         let core = &self.core;
         let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
         let rows: Vec<PostReport> = match id.as_deref().map(str::parse) {
@@ -337,23 +339,23 @@ impl Operator {
             )),
             _ => match lists::unknown(core, view.list.as_deref()).filter(|_| rows.is_empty()) {
                 Some(problem) => Err(problem),
-                None => Ok(Reply::Posts(Box::new(PostReports { hostname, now, rows }))),
+                None => Ok(ControlReply::Posts(Box::new(PostReports { hostname, now, rows }))),
             },
         }
     }
 
-    async fn answer(&self, request: Request, peer: Requester) -> Reply {
+    async fn answer(&self, request: Request, peer: Requester) -> ControlReply {
         match request {
-            Request::Status => Reply::Status(Box::new(self.status().await)),
+            Request::Status => ControlReply::Status(Box::new(self.status().await)),
             Request::Doctor => {
                 let status = self.status().await;
-                Reply::Doctor(Box::new(doctor::examine(&self.core, &self.overviews.causes, &status).await))
+                ControlReply::Doctor(Box::new(doctor::examine(&self.core, &self.overviews.causes, &status).await))
             }
-            Request::Users => Reply::Users(Box::new(users::view(&self.core))),
+            Request::Users => ControlReply::Users(Box::new(users::view(&self.core))),
             Request::Queue(view) => self.queue_of(&view).await,
             Request::QueueStuck(view) => match self.stuck(&view).await {
-                Ok(stuck) => Reply::Stuck(Box::new(stuck)),
-                Err(problem) => Reply::Error(problem),
+                Ok(stuck) => ControlReply::Stuck(Box::new(stuck)),
+                Err(problem) => ControlReply::Error(problem),
             },
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
@@ -383,9 +385,9 @@ impl Operator {
                 verbs::queue_only(&self.core, scope, is_on, for_s, dry_run, reason, &peer).await
             }
             Request::QueueRun { dry_run, reason } => verbs::run_queue(&self.core, dry_run, reason, &peer).await,
-            Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),
-            Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
-            Request::Cat { .. } => Reply::error(ErrorCode::Failed, "a content is a stream"),
+            Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(ControlReply::Error),
+            Request::Export { .. } => ControlReply::error(ErrorCode::Failed, "an export is a stream"),
+            Request::Cat { .. } => ControlReply::error(ErrorCode::Failed, "a content is a stream"),
             Request::Reload => self.reload().await,
             Request::Stop => self.stop(),
         }
@@ -396,26 +398,26 @@ impl Operator {
     }
 
     /// Waits for the outcome, so that the caller learns whether the configuration is in force.
-    async fn reload(&self) -> Reply {
+    async fn reload(&self) -> ControlReply {
         let (answer, outcome) = oneshot::channel();
         if self.demands.send(Demand::Reload(Some(answer))).is_ok()
             && let Ok(reloaded) = outcome.await
         {
             return reloaded.into();
         }
-        Reply::error(ErrorCode::Failed, "the server is stopping")
+        ControlReply::error(ErrorCode::Failed, "the server is stopping")
     }
 
-    fn stop(&self) -> Reply {
+    fn stop(&self) -> ControlReply {
         match self.demands.send(Demand::Stop) {
-            Ok(()) => Reply::Done { text: "stopping once open transactions have ended".to_owned(), count: None },
-            Err(_) => Reply::error(ErrorCode::Failed, "the server is stopping"),
+            Ok(()) => ControlReply::Done { text: "stopping once open transactions have ended".to_owned(), count: None },
+            Err(_) => ControlReply::error(ErrorCode::Failed, "the server is stopping"),
         }
     }
 }
 
 impl Control for Operator {
-    async fn handle(&self, request: Request, peer: Requester) -> Reply {
+    async fn handle(&self, request: Request, peer: Requester) -> ControlReply {
         let changes = request.changes();
         // Verbs on mail log their result themselves.
         if changes != Changes::Nothing && !matches!(request, Request::Act { .. }) {
@@ -446,25 +448,30 @@ impl Control for Operator {
         tracing::warn!("control socket: closed a connection whose client did not read the reply for {waited}");
     }
 
-    async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+    async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> ControlReply {
         verbs::export(&self.core, &selection, lines).await
     }
 
-    async fn traffic(&self, options: TrafficOptions, peer: Requester, lines: mpsc::Sender<Vec<TrafficLine>>) -> Reply {
+    async fn traffic(
+        &self,
+        options: TrafficOptions,
+        peer: Requester,
+        lines: mpsc::Sender<Vec<TrafficLine>>,
+    ) -> ControlReply {
         traffic(&self.core, options, &verbs::who(&peer), lines).await
     }
 
-    async fn cat(&self, id: MessageId, part: Part, peer: Requester, pieces: mpsc::Sender<Vec<u8>>) -> Reply {
+    async fn cat(&self, id: MessageId, part: Part, peer: Requester, pieces: mpsc::Sender<Vec<u8>>) -> ControlReply {
         verbs::cat(&self.core, id, part, &peer, pieces).await
     }
 
-    async fn watch(&self, options: WatchOptions, snapshots: mpsc::Sender<Snapshot>) -> Reply {
+    async fn watch(&self, options: WatchOptions, snapshots: mpsc::Sender<Snapshot>) -> ControlReply {
         let Ok(_place) = self.watching.try_acquire() else {
-            return Reply::error(ErrorCode::Busy, format!("{WATCHERS_MAX} watchers already"));
+            return ControlReply::error(ErrorCode::Busy, format!("{WATCHERS_MAX} watchers already"));
         };
         let mut watch = match Watch::begin(self.core.clone(), self.overviews.clone(), options) {
             Ok(watch) => watch,
-            Err(problem) => return Reply::Error(problem),
+            Err(problem) => return ControlReply::Error(problem),
         };
         let (mut sent, count) = (0, watch.options().count);
         while count == 0 || sent < count {
@@ -477,6 +484,6 @@ impl Control for Operator {
             }
             sent += 1;
         }
-        Reply::Done { text: "end of stream".to_owned(), count: Some(sent) }
+        ControlReply::Done { text: "end of stream".to_owned(), count: Some(sent) }
     }
 }

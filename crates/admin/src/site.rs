@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stentor_control::causes::summary;
 use stentor_control::view::Subject;
-use stentor_control::{CauseRow, HostView, PathView, Reply, SiteView, View};
+use stentor_control::{CauseRow, ControlReply, HostView, PathView, SiteView, View};
 use stentor_core::hub::Hub;
 use stentor_core::{Core, Settings};
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
@@ -21,17 +21,17 @@ use crate::views::{lane_name, progress, reply};
 use crate::{causes, suggestions, tls};
 
 /// The site with its waiting mail, optionally only that of a list, and each source's path to it.
-pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: Option<String>) -> Reply {
+pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: Option<String>) -> ControlReply {
     let asked = View { site: Some(name.to_owned()), list, ..View::default() };
     let query = match RowQuery::of(core, &asked, Subject::Site) {
         Ok(query) => query,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     // For all mail the count shared by all views is used.
     let counted = if query.part.list.is_some() { query.part.clone() } else { QueuePart::default() };
     let sites = SitesNow::of(core, censuses, &counted).await;
     if let Some(problem) = query.unknown_list(core, sites.counted.as_deref()) {
-        return Reply::Error(problem);
+        return ControlReply::Error(problem);
     }
     let settings = core.settings();
     let found = core.with(|hub, now| match query.part.at? {
@@ -43,7 +43,10 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
         view.weakest_tls = tls::fill(core, view.paths.iter_mut().flat_map(|path| &mut path.hosts), now);
         SiteView { list: asked.list.unwrap_or_default(), ..view }
     });
-    view.map_or_else(|| Reply::Error(suggestions::unknown_site(core, name)), |view| Reply::Site(Box::new(view)))
+    view.map_or_else(
+        || ControlReply::Error(suggestions::unknown_site(core, name)),
+        |view| ControlReply::Site(Box::new(view)),
+    )
 }
 
 fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now: Ms) -> Option<SiteView> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use stentor_addresses::AddressRole;
 use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
-use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
+use stentor_control::{ControlReply as Answer, VerifyRow, VerifyView};
 use stentor_core::intake::IntakeRefusal;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::problem::Problem;
 use super::protocol::{Assembler, Request};
-use super::reply::Reply;
+use super::reply::ControlReply;
 
 /// Longest wait for data from the server.
 const ANSWER_MS_MAX: u64 = 30_000;
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Sends a request and waits for the whole reply; [`Reply::Error`] is returned as [`ClientError::Refused`].
-    pub fn ask(&mut self, request: &Request) -> Result<Reply, ControlError> {
+    pub fn ask(&mut self, request: &Request) -> Result<ControlReply, ControlError> {
         self.ask_lines(request, &mut |_| Ok(()))
     }
 
@@ -79,7 +79,7 @@ impl Client {
         &mut self,
         request: &Request,
         line: &mut dyn FnMut(&str) -> io::Result<()>,
-    ) -> Result<Reply, ControlError> {
+    ) -> Result<ControlReply, ControlError> {
         // Even after a failed write, a reply may be there: the server may refuse before it has read everything.
         let sent = self.stream.get_mut().write_all(request.to_line().as_bytes());
         let mut reply = Assembler::default();
@@ -98,7 +98,7 @@ impl Client {
             line(text).map_err(ControlError::Output)?;
             match reply.push(text).map_err(ControlError::Protocol)? {
                 None => {}
-                Some(Reply::Error(problem)) => return Err(ControlError::Refused(problem)),
+                Some(ControlReply::Error(problem)) => return Err(ControlError::Refused(problem)),
                 Some(reply) => return Ok(reply),
             }
         }

@@ -61,7 +61,7 @@ pub use quarantine_view::{AttachmentView, QuarantineList, QuarantineOptions, Qua
 pub use queue_only_view::QueueOnlyView;
 pub use recipient_view::{RecipientState, RecipientView};
 pub use reply::{
-    EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, StuckReport, StuckRow,
+    ControlReply, EnvelopeView, Fates, ListRow, MessageView, QueueSummary, SiteRow, Status, StuckReport, StuckRow,
 };
 pub use selection::{ActionResult, BounceTerm, Selection, Verb};
 pub use server::{Control, ControlServer, Requester};

@@ -20,7 +20,7 @@ use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
 use super::render_tls::{host_tls, weakest_tls};
 use super::render_waiting::{given_as, more_sites};
-use super::reply::{ActionView, Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
+use super::reply::{ActionView, ControlReply, Fates, MessageView, QueueSummary, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
 use super::standing_view::StandingBounceView;
 use super::users_view::UsersView;
@@ -30,31 +30,31 @@ const SITE_COLUMNS: usize = 34;
 const ADDRESS_COLUMNS: usize = 42;
 
 /// Formats any reply, with a line end, in the least width. Instants are in `zone` and show its offset.
-pub fn reply(reply: &Reply, zone: &Zone) -> String {
+pub fn reply(reply: &ControlReply, zone: &Zone) -> String {
     restored(&reply_in(reply, zone, Width::LEAST))
 }
 
 /// As [`reply`], in any width, with others' backticks marked for the code that completes hints.
-pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
+pub fn reply_in(reply: &ControlReply, zone: &Zone, width: Width) -> String {
     match reply {
-        Reply::Status(s) => status(s),
-        Reply::Queue(q) => queue(q, width),
-        Reply::Stuck(s) => super::render_waiting::latedudes(s, width),
-        Reply::Message(m) => message(m, zone, width),
-        Reply::Address(a) => address(a, width),
-        Reply::Verified(v) => verified(v),
-        Reply::Ages(a) => super::render_ages::ages(a, width),
-        Reply::Site(s) => site(s, width),
-        Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone, width),
-        Reply::Hosts(h) => super::render_waiting::hosts(h, width),
-        Reply::Posts(p) => super::render_waiting::posts(p, zone, width),
-        Reply::Doctor(d) => doctor(d),
-        Reply::Users(u) => users(u),
-        Reply::Quarantine(q) => super::render_quarantine::list(q, width),
-        Reply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
-        Reply::Done { text, .. } => format!("{}\n", printable(&localised(text, zone, None), 1000)),
-        Reply::Counted(counted) => format!("{}\n", printable(&localised(&counted.text, zone, None), 1000)),
-        Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
+        ControlReply::Status(s) => status(s),
+        ControlReply::Queue(q) => queue(q, width),
+        ControlReply::Stuck(s) => super::render_waiting::latedudes(s, width),
+        ControlReply::Message(m) => message(m, zone, width),
+        ControlReply::Address(a) => address(a, width),
+        ControlReply::Verified(v) => verified(v),
+        ControlReply::Ages(a) => super::render_ages::ages(a, width),
+        ControlReply::Site(s) => site(s, width),
+        ControlReply::Mailqq(m) => super::render_waiting::mailqq(m, zone, width),
+        ControlReply::Hosts(h) => super::render_waiting::hosts(h, width),
+        ControlReply::Posts(p) => super::render_waiting::posts(p, zone, width),
+        ControlReply::Doctor(d) => doctor(d),
+        ControlReply::Users(u) => users(u),
+        ControlReply::Quarantine(q) => super::render_quarantine::list(q, width),
+        ControlReply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
+        ControlReply::Done { text, .. } => format!("{}\n", printable(&localised(text, zone, None), 1000)),
+        ControlReply::Counted(counted) => format!("{}\n", printable(&localised(&counted.text, zone, None), 1000)),
+        ControlReply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
     }
 }
 

@@ -392,7 +392,7 @@ pub struct ExportedRecipient {
 
 /// The reply to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reply {
+pub enum ControlReply {
     Status(Box<Status>),
     Queue(QueueSummary),
     Stuck(Box<StuckReport>),
@@ -418,8 +418,8 @@ pub enum Reply {
     Error(Problem),
 }
 
-impl Reply {
-    pub fn error(code: ErrorCode, text: impl Into<String>) -> Reply {
-        Reply::Error(Problem::new(code, text))
+impl ControlReply {
+    pub fn error(code: ErrorCode, text: impl Into<String>) -> ControlReply {
+        ControlReply::Error(Problem::new(code, text))
     }
 }

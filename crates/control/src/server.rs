@@ -27,7 +27,7 @@ use super::problem::ErrorCode;
 use super::protocol::{
     Part, REQUEST_BYTES_MAX, Request, content_line, envelope_line, snapshot_line, to_lines, traffic_line,
 };
-use super::reply::{EnvelopeView, Reply};
+use super::reply::{ControlReply, EnvelopeView};
 use super::selection::Selection;
 use crate::snapshot::{Snapshot, WatchOptions};
 
@@ -58,7 +58,7 @@ pub enum Requester {
 /// Carries out the requests: the running server, or a test double.
 pub trait Control: Send + Sync + 'static {
     /// Answers one request. Refusals are [`Reply::Error`].
-    fn handle(&self, request: Request, peer: Requester) -> impl Future<Output = Reply> + Send;
+    fn handle(&self, request: Request, peer: Requester) -> impl Future<Output = ControlReply> + Send;
 
     /// Called when a connection is refused because there are too many.
     fn turned_away(&self) {}
@@ -72,8 +72,8 @@ pub trait Control: Send + Sync + 'static {
         &self,
         _selection: Selection,
         _lines: mpsc::Sender<Vec<EnvelopeView>>,
-    ) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "export is not available here") }
+    ) -> impl Future<Output = ControlReply> + Send {
+        async { ControlReply::error(ErrorCode::Failed, "export is not available here") }
     }
 
     /// Sends a message's content to `pieces` at the peer's pace, then replies. A closed channel means that the peer has
@@ -84,8 +84,8 @@ pub trait Control: Send + Sync + 'static {
         _part: Part,
         _peer: Requester,
         _pieces: mpsc::Sender<Vec<u8>>,
-    ) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "message contents are not available here") }
+    ) -> impl Future<Output = ControlReply> + Send {
+        async { ControlReply::error(ErrorCode::Failed, "message contents are not available here") }
     }
 
     /// Sends the commands and replies of sessions to a watcher; a closed channel means that it has left.
@@ -94,13 +94,17 @@ pub trait Control: Send + Sync + 'static {
         _options: TrafficOptions,
         _peer: Requester,
         _lines: mpsc::Sender<Vec<TrafficLine>>,
-    ) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "sessions are not available here") }
+    ) -> impl Future<Output = ControlReply> + Send {
+        async { ControlReply::error(ErrorCode::Failed, "sessions are not available here") }
     }
 
     /// Takes snapshots for a watcher; a closed channel means that it has left.
-    fn watch(&self, _options: WatchOptions, _snapshots: mpsc::Sender<Snapshot>) -> impl Future<Output = Reply> + Send {
-        async { Reply::error(ErrorCode::Failed, "watching is not available here") }
+    fn watch(
+        &self,
+        _options: WatchOptions,
+        _snapshots: mpsc::Sender<Snapshot>,
+    ) -> impl Future<Output = ControlReply> + Send {
+        async { ControlReply::error(ErrorCode::Failed, "watching is not available here") }
     }
 }
 
@@ -240,7 +244,7 @@ async fn converse<C: Control>(
                     write_stream(stream, reply, pieces, |piece| content_line(&piece), &mut stopped).await?
                 }
                 Ok(request) => control.handle(request, peer.clone()).await,
-                Err(problem) => Reply::Error(problem),
+                Err(problem) => ControlReply::Error(problem),
             },
         };
         for line in to_lines(reply) {
@@ -254,7 +258,7 @@ async fn export<C: Control>(
     stream: &mut UnixStream,
     control: &C,
     selection: Selection,
-) -> Result<Reply, ConnectionEnd> {
+) -> Result<ControlReply, ConnectionEnd> {
     let (lines, mut groups) = mpsc::channel(EXPORT_GROUPS_MAX);
     let reply = control.export(selection, lines);
     // The receiver is dropped after a failed write, so that the walk does not wait for it.
@@ -273,11 +277,11 @@ async fn export<C: Control>(
 /// Writes items as lines until their sender ends, the peer leaves or the server stops; then returns the reply.
 async fn write_stream<T>(
     stream: &mut UnixStream,
-    reply: impl Future<Output = Reply>,
+    reply: impl Future<Output = ControlReply>,
     mut items: mpsc::Receiver<T>,
     line: impl Fn(T) -> String,
     stopped: &mut watch::Receiver<bool>,
-) -> Result<Reply, ConnectionEnd> {
+) -> Result<ControlReply, ConnectionEnd> {
     // The receiver is dropped after a failed write or a stop, so that the sender ends.
     let writing = async move {
         loop {
@@ -333,7 +337,7 @@ async fn send(stream: &mut UnixStream, text: &str, wait: Duration) -> Result<(),
 }
 
 fn refusal(code: ErrorCode, text: &str) -> String {
-    to_lines(Reply::error(code, text)).concat()
+    to_lines(ControlReply::error(code, text)).concat()
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {

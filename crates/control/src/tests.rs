@@ -244,18 +244,20 @@ fn view(recipients: usize) -> MessageView {
 
 #[test]
 fn replies_round_trip_in_one_or_several_lines() {
-    let done = || Reply::Done { text: "flushed".to_owned(), count: Some(3) };
+    let done = || ControlReply::Done { text: "flushed".to_owned(), count: Some(3) };
+    let address = AddressView { id: 7, lists: vec!["l".to_owned()], ..AddressView::default() };
+    let counted = ActionResult { count: Some(2), messages: Some(1), ..ActionResult::default() };
     let table = [
-        (Reply::Status(Box::default()), 1),
-        (Reply::Queue(summary(0)), 1),
-        (Reply::Queue(summary(200)), 2),
-        (Reply::Queue(summary(201)), 3),
-        (Reply::Message(Box::new(view(1001))), 7),
-        (Reply::Address(Box::new(AddressView { id: 7, lists: vec!["l".to_owned()], ..AddressView::default() })), 1),
-        (Reply::Site(Box::default()), 1),
+        (ControlReply::Status(Box::default()), 1),
+        (ControlReply::Queue(summary(0)), 1),
+        (ControlReply::Queue(summary(200)), 2),
+        (ControlReply::Queue(summary(201)), 3),
+        (ControlReply::Message(Box::new(view(1001))), 7),
+        (ControlReply::Address(Box::new(address)), 1),
+        (ControlReply::Site(Box::default()), 1),
         (done(), 1),
-        (Reply::Counted(Box::new(ActionResult { count: Some(2), messages: Some(1), ..ActionResult::default() })), 1),
-        (Reply::error(ErrorCode::NotFound, "no such message\r\n"), 1),
+        (ControlReply::Counted(Box::new(counted)), 1),
+        (ControlReply::error(ErrorCode::NotFound, "no such message\r\n"), 1),
     ];
     for (reply, count) in table {
         let lines = to_lines(reply.clone());
@@ -267,7 +269,7 @@ fn replies_round_trip_in_one_or_several_lines() {
             assert_eq!(got, (i + 1 == count).then(|| reply.clone()));
         }
     }
-    let rows = to_lines(Reply::Queue(summary(1)));
+    let rows = to_lines(ControlReply::Queue(summary(1)));
     assert!(Assembler::default().push(&rows[1]).is_err(), "rows without their head");
     let newer = rows[0].replace("\"v\":1", "\"v\":2");
     assert!(Assembler::default().push(&newer).is_err());
@@ -277,12 +279,12 @@ fn replies_round_trip_in_one_or_several_lines() {
 fn readers_survive_a_newer_server() {
     let line = r#"{"v":1,"ok":true,"more":false,"x":1,"reply":"queue","data":{"messages":3,"mood":"good"}}"#;
     match Assembler::default().push(line).unwrap() {
-        Some(Reply::Queue(queue)) => assert_eq!(queue.messages, 3),
+        Some(ControlReply::Queue(queue)) => assert_eq!(queue.messages, 3),
         other => panic!("{other:?}"),
     }
     let line = r#"{"v":1,"ok":false,"more":false,"reply":"error","data":{"code":"tired","text":"zzz"}}"#;
     let problem = Problem::new(ErrorCode::Other, "zzz");
-    assert_eq!(Assembler::default().push(line), Ok(Some(Reply::Error(problem))));
+    assert_eq!(Assembler::default().push(line), Ok(Some(ControlReply::Error(problem))));
 }
 
 #[test]
@@ -393,29 +395,35 @@ struct Double;
 const EXPORTED: usize = 10_000;
 
 impl Control for Double {
-    async fn export(&self, _: Selection, lines: tokio::sync::mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+    async fn export(&self, _: Selection, lines: tokio::sync::mpsc::Sender<Vec<EnvelopeView>>) -> ControlReply {
         for n in 0..EXPORTED {
             let id = format!("{n:012}");
             if lines.send(vec![EnvelopeView { id, ..EnvelopeView::default() }]).await.is_err() {
                 break;
             }
         }
-        Reply::Done { text: "all".to_owned(), count: None }
+        ControlReply::Done { text: "all".to_owned(), count: None }
     }
 
-    async fn handle(&self, request: Request, peer: Requester) -> Reply {
+    async fn handle(&self, request: Request, peer: Requester) -> ControlReply {
         match request {
             Request::Status => match peer {
-                Requester::Process { uid, .. } => Reply::Status(Box::new(Status { pid: uid, ..Status::default() })),
-                Requester::Http { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
+                Requester::Process { uid, .. } => {
+                    ControlReply::Status(Box::new(Status { pid: uid, ..Status::default() }))
+                }
+                Requester::Http { .. } => ControlReply::error(ErrorCode::Failed, "not by this double"),
             },
-            Request::Queue(view) => Reply::Queue(summary(view.rows_max.unwrap_or(1) as usize)),
-            Request::QueueStuck(view) => Reply::Stuck(Box::new(stuck(view.rows_max.unwrap_or(1) as usize))),
-            Request::QueueShow { id: MessageId(77), .. } => Reply::Message(Box::new(view(500))),
-            Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
-            Request::Address { address } => Reply::Address(Box::new(AddressView { address, ..AddressView::default() })),
-            Request::Flush { site, .. } => Reply::Done { text: site.unwrap_or_default(), count: None },
-            Request::Observe(Observe::Mailqq(options)) => Reply::Mailqq(Box::new(mailqq(options.rows_max as usize))),
+            Request::Queue(view) => ControlReply::Queue(summary(view.rows_max.unwrap_or(1) as usize)),
+            Request::QueueStuck(view) => ControlReply::Stuck(Box::new(stuck(view.rows_max.unwrap_or(1) as usize))),
+            Request::QueueShow { id: MessageId(77), .. } => ControlReply::Message(Box::new(view(500))),
+            Request::QueueShow { .. } => ControlReply::error(ErrorCode::NotFound, "no such message"),
+            Request::Address { address } => {
+                ControlReply::Address(Box::new(AddressView { address, ..AddressView::default() }))
+            }
+            Request::Flush { site, .. } => ControlReply::Done { text: site.unwrap_or_default(), count: None },
+            Request::Observe(Observe::Mailqq(options)) => {
+                ControlReply::Mailqq(Box::new(mailqq(options.rows_max as usize)))
+            }
             Request::Act { .. }
             | Request::Export { .. }
             | Request::Doctor
@@ -430,10 +438,10 @@ impl Control for Double {
             | Request::Bounce { .. }
             | Request::QueueOnly { .. }
             | Request::QueueRun { .. }
-            | Request::Suspend { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
+            | Request::Suspend { .. } => ControlReply::error(ErrorCode::Failed, "not by this double"),
             Request::Reload | Request::Stop => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                Reply::Done { text: "slowly".to_owned(), count: None }
+                ControlReply::Done { text: "slowly".to_owned(), count: None }
             }
         }
     }
@@ -487,13 +495,13 @@ fn verbs_that_look_survive_the_wire() {
     }
     let ages = Request::parse(br#"{"v":1,"verb":"queue","by":"age"}"#).unwrap();
     assert_eq!(ages, Request::Observe(Observe::Ages(View { by: Some(RowKind::Age), ..View::default() })));
-    let reply = Reply::Mailqq(Box::new(mailqq(450)));
+    let reply = ControlReply::Mailqq(Box::new(mailqq(450)));
     let lines = to_lines(reply.clone());
     assert_eq!(lines.len(), 4);
     let mut assembler = Assembler::default();
     let last = lines.iter().filter_map(|line| assembler.push(line.trim_end()).unwrap()).last();
     assert_eq!(last, Some(reply));
-    let text = render::reply(&Reply::Mailqq(Box::new(mailqq(2))), &Zone::utc());
+    let text = render::reply(&ControlReply::Mailqq(Box::new(mailqq(2))), &Zone::utc());
     assert!(
         text.contains("      9000  000000000000*        4096") && text.contains("63000  in all, 7 messages"),
         "{text}"
@@ -525,16 +533,16 @@ fn a_client_asks_many_things_over_one_connection() {
     with_server(|path| {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut client = Client::connect(path).unwrap();
-        assert_eq!(client.ask(&Request::Queue(View::rows(1000))).unwrap(), Reply::Queue(summary(1000)));
+        assert_eq!(client.ask(&Request::Queue(View::rows(1000))).unwrap(), ControlReply::Queue(summary(1000)));
         let mut lines = Vec::new();
         let asked = Request::QueueStuck(View::rows(450));
-        assert_eq!(client.ask(&asked).unwrap(), Reply::Stuck(Box::new(stuck(450))), "in several lines");
+        assert_eq!(client.ask(&asked).unwrap(), ControlReply::Stuck(Box::new(stuck(450))), "in several lines");
         let show = Request::QueueShow { id: MessageId(77), recipients_max: 500 };
         let mut keep = |line: &str| {
             lines.push(line.to_owned());
             Ok(())
         };
-        assert_eq!(client.ask_lines(&show, &mut keep).unwrap(), Reply::Message(Box::new(view(500))));
+        assert_eq!(client.ask_lines(&show, &mut keep).unwrap(), ControlReply::Message(Box::new(view(500))));
         assert_eq!(lines.len(), 4);
         assert!(lines[0].contains("\"more\":true") && lines[3].contains("\"more\":false"));
         match client.ask(&Request::QueueShow { id: MessageId(1), recipients_max: 1 }) {
@@ -542,7 +550,9 @@ fn a_client_asks_many_things_over_one_connection() {
             other => panic!("{other:?}"),
         }
         match client.ask(&Request::Status).unwrap() {
-            Reply::Status(status) => assert_eq!(status.pid, rustix::process::geteuid().as_raw(), "the peer is known"),
+            ControlReply::Status(status) => {
+                assert_eq!(status.pid, rustix::process::geteuid().as_raw(), "the peer is known");
+            }
             other => panic!("{other:?}"),
         }
     });
@@ -657,7 +667,7 @@ counted 9s ago
 ... and 4 more sites
 ... and 3 more unresolved domains
 ";
-    assert_eq!(render::reply(&Reply::Queue(queue), &Zone::utc()), expected);
+    assert_eq!(render::reply(&ControlReply::Queue(queue), &Zone::utc()), expected);
     let by_list = render::queue_by_list(&summary(1), Width::LEAST);
     assert!(by_list.contains(" waiting    msgs   oldest next try  list                      why\n"), "{by_list}");
     assert!(
@@ -684,7 +694,7 @@ in flight        -  user1@example.org                           451 later
 deferred       12m  user2@example.org                           451 later
 ... and 4 more recipients
 ";
-    assert_eq!(render::reply(&Reply::Message(Box::new(view(3))), &Zone::utc()), expected);
+    assert_eq!(render::reply(&ControlReply::Message(Box::new(view(3))), &Zone::utc()), expected);
 }
 
 #[test]
@@ -692,7 +702,7 @@ fn a_wide_terminal_shows_more_and_a_pipe_all() {
     let (reason, site) = ("450 4.7.1 ".to_owned() + &"z".repeat(300), "mx.".repeat(20) + "example");
     let mut queue = summary(1);
     (queue.sites[0].last_reply, queue.sites[0].site) = (reason.clone(), site.clone());
-    let text = |width| render::reply_in(&Reply::Queue(queue.clone()), &Zone::utc(), width);
+    let text = |width| render::reply_in(&ControlReply::Queue(queue.clone()), &Zone::utc(), width);
     let longest = |text: String| text.lines().map(|line| line.chars().count()).max();
     assert_eq!(longest(text(Width::of_terminal(80))), Some(100));
     assert_eq!(longest(text(Width::of_terminal(180))), Some(180));
@@ -706,7 +716,7 @@ fn stuck_mail_is_shown_in_the_order_of_the_answer() {
     late.recipients[1].state.last_reply = "452 4.2.2 full".to_owned();
     late.recipients[1].state.words = "mailbox full".to_owned();
     late.recipients[0].state.words = "greylisted".to_owned();
-    let text = render::reply(&Reply::Stuck(Box::new(late)), &Zone::utc());
+    let text = render::reply(&ControlReply::Stuck(Box::new(late)), &Zone::utc());
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
     let order = [
         "mx0.",
@@ -738,19 +748,21 @@ fn tables_keep_their_width_and_no_terminal_is_written_to() {
     message.recipients[0].address.clone_from(&evil);
     message.recipients[0].last_reply.clone_from(&evil);
     let status = Status { hostname: evil.clone(), version: evil.clone(), log_lines_lost: 1, ..Status::default() };
-    for reply in [Reply::Queue(queue), Reply::Message(Box::new(message)), Reply::Status(Box::new(status))] {
+    for reply in
+        [ControlReply::Queue(queue), ControlReply::Message(Box::new(message)), ControlReply::Status(Box::new(status))]
+    {
         let text = render::reply(&reply, &Zone::utc());
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         for line in text.lines() {
             assert!(line.chars().count() <= Width::LEAST.columns(), "{line}");
         }
     }
-    assert!(!render::reply(&Reply::error(ErrorCode::Failed, evil), &Zone::utc()).contains('\u{1b}'));
+    assert!(!render::reply(&ControlReply::error(ErrorCode::Failed, evil), &Zone::utc()).contains('\u{1b}'));
 }
 
 #[test]
 fn a_site_and_an_address_are_told_in_whole_words() {
-    let text = |reply: &Reply, width| render::reply_in(reply, &Zone::utc(), width);
+    let text = |reply: &ControlReply, width| render::reply_in(reply, &Zone::utc(), width);
     let path = PathView {
         connections: 2,
         connections_max: 1,
@@ -759,7 +771,7 @@ fn a_site_and_an_address_are_told_in_whole_words() {
         ..PathView::default()
     };
     let site = SiteView { site: "mx.example".to_owned(), paths: vec![path], ..SiteView::default() };
-    let shown = text(&Reply::Site(Box::new(site)), Width::LEAST);
+    let shown = text(&ControlReply::Site(Box::new(site)), Width::LEAST);
     assert!(shown.contains("2 connections open (limit 1, 0 silent), 0 transactions in flight"), "{shown}");
     assert!(shown.contains("limits: 20 messages per connection, 1 message per minute\n"), "{shown}");
     let failed = format!("the name server answered ServFail for {}", "x".repeat(100));
@@ -776,7 +788,7 @@ fn a_site_and_an_address_are_told_in_whole_words() {
         pending: Some(pending),
         ..AddressView::default()
     };
-    let shown = text(&Reply::Address(Box::new(address)), Width::UNCUT);
+    let shown = text(&ControlReply::Address(Box::new(address)), Width::UNCUT);
     assert!(shown.contains("  domain    dnsfail.example, DNS lookup failed\n") && shown.contains(&failed), "{shown}");
     assert!(!shown.contains("xdelay") && !shown.contains("within"), "what was never measured is left out: {shown}");
 }

@@ -5,7 +5,7 @@ use stentor_records::civil::Zone;
 use super::observe::{HostRow, Hosts};
 use super::protocol::{Assembler, Request, to_lines};
 use super::render;
-use super::reply::Reply;
+use super::reply::ControlReply;
 use super::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
 use super::users_view::{Share, UserRow, UsersView};
 
@@ -26,12 +26,12 @@ fn users_come_in_lines_with_what_they_have_used() {
         rows: (0..rows).map(row).collect(),
         ..UsersView::default()
     };
-    let reply = Reply::Users(Box::new(users(450)));
+    let reply = ControlReply::Users(Box::new(users(450)));
     let lines = to_lines(reply.clone());
     assert_eq!(lines.len(), 4);
     let mut assembler = Assembler::default();
     assert_eq!(lines.iter().filter_map(|line| assembler.push(line.trim_end()).unwrap()).last(), Some(reply));
-    let text = render::reply(&Reply::Users(Box::new(users(2))), &Zone::utc());
+    let text = render::reply(&ControlReply::Users(Box::new(users(2))), &Zone::utc());
     assert!(text.starts_with("mx.example.org: 2 users\n") && !text.contains('\u{1b}'), "{text}");
     assert!(text.contains("messages/hour 12 of 12, messages/day 0, ") && text.contains(", locked\n"), "{text}");
     assert!(row(0).messages_hour.is_used_up() && !row(0).messages_day.is_used_up());
@@ -61,7 +61,7 @@ fn a_host_is_shown_with_its_tls_and_a_site_with_the_weakest() {
     let site = SiteView { now: NOW, weakest_tls: Some(weak.clone()), paths: vec![path], ..SiteView::default() };
     let row = HostRow { weakest_tls: Some(weak), hosts: vec![host], ..HostRow::default() };
     let hosts = Hosts { now: NOW, rows: vec![row], ..Hosts::default() };
-    for reply in [Reply::Site(Box::new(site)), Reply::Hosts(Box::new(hosts))] {
+    for reply in [ControlReply::Site(Box::new(site)), ControlReply::Hosts(Box::new(hosts))] {
         let text = render::reply(&reply, &Zone::utc());
         for wanted in [
             // The age is as wide as the view has space for.

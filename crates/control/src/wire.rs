@@ -11,7 +11,7 @@ use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
 use super::problem::Problem;
 use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
 use super::recipient_view::RecipientView;
-use super::reply::{EnvelopeView, MessageView, QueueSummary, Reply, SiteRow, Status, StuckReport, StuckRow};
+use super::reply::{ControlReply, EnvelopeView, MessageView, QueueSummary, SiteRow, Status, StuckReport, StuckRow};
 use super::selection::{ActionResult, AsOf};
 use super::site_view::SiteView;
 use super::users_view::{UserRow, UsersView};
@@ -89,61 +89,61 @@ struct ActionBody {
 }
 
 /// The lines of a reply, each with its end.
-pub fn to_lines(reply: Reply) -> Vec<String> {
+pub fn to_lines(reply: ControlReply) -> Vec<String> {
     let mut bodies = Vec::new();
     match reply {
-        Reply::Status(status) => bodies.push(Body::Status(status)),
-        Reply::Queue(mut queue) => {
+        ControlReply::Status(status) => bodies.push(Body::Status(status)),
+        ControlReply::Queue(mut queue) => {
             let rows = std::mem::take(&mut queue.sites);
             bodies.push(Body::Queue(queue));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
         }
-        Reply::Stuck(mut stuck) => {
+        ControlReply::Stuck(mut stuck) => {
             let (recipients, sites) = (std::mem::take(&mut stuck.recipients), std::mem::take(&mut stuck.sites));
             bodies.push(Body::Stuck(stuck));
             bodies.extend(recipients.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::StuckRecipients(rows.to_vec())));
             bodies.extend(sites.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Sites(rows.to_vec())));
         }
-        Reply::Message(mut message) => {
+        ControlReply::Message(mut message) => {
             let rows = std::mem::take(&mut message.recipients);
             bodies.push(Body::Message(message));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
         }
-        Reply::Address(address) => bodies.push(Body::Address(address)),
-        Reply::Verified(verified) => bodies.push(Body::Verified(verified)),
-        Reply::Ages(ages) => bodies.push(Body::Ages(ages)),
-        Reply::Mailqq(mut mailqq) => {
+        ControlReply::Address(address) => bodies.push(Body::Address(address)),
+        ControlReply::Verified(verified) => bodies.push(Body::Verified(verified)),
+        ControlReply::Ages(ages) => bodies.push(Body::Ages(ages)),
+        ControlReply::Mailqq(mut mailqq) => {
             let rows = std::mem::take(&mut mailqq.rows);
             bodies.push(Body::Mailqq(mailqq));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::MailqqRows(rows.to_vec())));
         }
-        Reply::Hosts(mut hosts) => {
+        ControlReply::Hosts(mut hosts) => {
             let rows = std::mem::take(&mut hosts.rows);
             bodies.push(Body::Hosts(hosts));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::HostRows(rows.to_vec())));
         }
-        Reply::Posts(mut posts) => {
+        ControlReply::Posts(mut posts) => {
             let rows = std::mem::take(&mut posts.rows);
             bodies.push(Body::Posts(posts));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::PostRows(rows.to_vec())));
         }
-        Reply::Site(site) => bodies.push(Body::Site(site)),
-        Reply::Doctor(doctor) => bodies.push(Body::Doctor(doctor)),
-        Reply::Users(mut users) => {
+        ControlReply::Site(site) => bodies.push(Body::Site(site)),
+        ControlReply::Doctor(doctor) => bodies.push(Body::Doctor(doctor)),
+        ControlReply::Users(mut users) => {
             let rows = std::mem::take(&mut users.rows);
             bodies.push(Body::Users(users));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::UserRows(rows.to_vec())));
         }
-        Reply::Quarantine(mut list) => {
+        ControlReply::Quarantine(mut list) => {
             let rows = std::mem::take(&mut list.rows);
             bodies.push(Body::Quarantine(list));
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::QuarantineRows(rows.to_vec())));
         }
-        Reply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
-        Reply::Done { text, count } => {
+        ControlReply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
+        ControlReply::Done { text, count } => {
             bodies.push(Body::Done(Box::new(ActionBody { text, count, ..ActionBody::default() })));
         }
-        Reply::Counted(counted) => {
+        ControlReply::Counted(counted) => {
             let ActionResult { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *counted;
             bodies.push(Body::Done(Box::new(ActionBody {
                 text,
@@ -156,7 +156,7 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
                 as_of,
             })));
         }
-        Reply::Error(problem) => bodies.push(Body::Error(problem)),
+        ControlReply::Error(problem) => bodies.push(Body::Error(problem)),
     }
     let last = bodies.len() - 1;
     let line = |(i, body)| {
@@ -222,42 +222,42 @@ pub fn content_of(line: &str) -> Option<Vec<u8>> {
 
 /// Joins the lines of one reply.
 #[derive(Default)]
-pub struct Assembler(Option<Reply>);
+pub struct Assembler(Option<ControlReply>);
 
 impl Assembler {
     /// Adds a line; returns the reply after the last one.
     ///
     /// # Errors
     /// The line is not valid in this protocol, or does not fit the previous ones.
-    pub fn push(&mut self, line: &str) -> Result<Option<Reply>, String> {
+    pub fn push(&mut self, line: &str) -> Result<Option<ControlReply>, String> {
         let line: Line = serde_json::from_str(line).map_err(|e| format!("unreadable reply: {e}"))?;
         if line.v != VERSION {
             return Err(format!("the server speaks protocol version {}, not {VERSION}", line.v));
         }
         let reply = match (self.0.take(), line.body) {
-            (None, Body::Status(status)) => Reply::Status(status),
-            (None, Body::Queue(queue)) => Reply::Queue(queue),
-            (None, Body::Stuck(stuck)) => Reply::Stuck(stuck),
-            (None, Body::Message(message)) => Reply::Message(message),
-            (None, Body::Address(address)) => Reply::Address(address),
-            (None, Body::Verified(verified)) => Reply::Verified(verified),
-            (None, Body::Ages(ages)) => Reply::Ages(ages),
-            (None, Body::Site(site)) => Reply::Site(site),
-            (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),
-            (None, Body::Users(users)) => Reply::Users(users),
-            (Some(Reply::Users(mut users)), Body::UserRows(rows)) => {
+            (None, Body::Status(status)) => ControlReply::Status(status),
+            (None, Body::Queue(queue)) => ControlReply::Queue(queue),
+            (None, Body::Stuck(stuck)) => ControlReply::Stuck(stuck),
+            (None, Body::Message(message)) => ControlReply::Message(message),
+            (None, Body::Address(address)) => ControlReply::Address(address),
+            (None, Body::Verified(verified)) => ControlReply::Verified(verified),
+            (None, Body::Ages(ages)) => ControlReply::Ages(ages),
+            (None, Body::Site(site)) => ControlReply::Site(site),
+            (None, Body::Doctor(doctor)) => ControlReply::Doctor(doctor),
+            (None, Body::Users(users)) => ControlReply::Users(users),
+            (Some(ControlReply::Users(mut users)), Body::UserRows(rows)) => {
                 users.rows.extend(rows);
-                Reply::Users(users)
+                ControlReply::Users(users)
             }
-            (None, Body::Quarantined(message)) => Reply::Quarantined(message),
-            (None, Body::Quarantine(list)) => Reply::Quarantine(list),
-            (Some(Reply::Quarantine(mut list)), Body::QuarantineRows(rows)) => {
+            (None, Body::Quarantined(message)) => ControlReply::Quarantined(message),
+            (None, Body::Quarantine(list)) => ControlReply::Quarantine(list),
+            (Some(ControlReply::Quarantine(mut list)), Body::QuarantineRows(rows)) => {
                 list.rows.extend(rows);
-                Reply::Quarantine(list)
+                ControlReply::Quarantine(list)
             }
             (None, Body::Done(done)) if done.messages.is_some() => {
                 let ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
-                Reply::Counted(Box::new(ActionResult {
+                ControlReply::Counted(Box::new(ActionResult {
                     text,
                     count,
                     messages,
@@ -268,42 +268,42 @@ impl Assembler {
                     as_of,
                 }))
             }
-            (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
+            (None, Body::Done(done)) => ControlReply::Done { text: done.text, count: done.count },
             // These are shown as they come and not kept.
             (None, Body::Envelope(_) | Body::Snapshot(_) | Body::Content(_) | Body::Traffic(_)) if line.more => {
                 return Ok(None);
             }
-            (None, Body::Mailqq(mailqq)) => Reply::Mailqq(mailqq),
-            (None, Body::Hosts(hosts)) => Reply::Hosts(hosts),
-            (None, Body::Posts(posts)) => Reply::Posts(posts),
-            (Some(Reply::Mailqq(mut mailqq)), Body::MailqqRows(rows)) => {
+            (None, Body::Mailqq(mailqq)) => ControlReply::Mailqq(mailqq),
+            (None, Body::Hosts(hosts)) => ControlReply::Hosts(hosts),
+            (None, Body::Posts(posts)) => ControlReply::Posts(posts),
+            (Some(ControlReply::Mailqq(mut mailqq)), Body::MailqqRows(rows)) => {
                 mailqq.rows.extend(rows);
-                Reply::Mailqq(mailqq)
+                ControlReply::Mailqq(mailqq)
             }
-            (Some(Reply::Hosts(mut hosts)), Body::HostRows(rows)) => {
+            (Some(ControlReply::Hosts(mut hosts)), Body::HostRows(rows)) => {
                 hosts.rows.extend(rows);
-                Reply::Hosts(hosts)
+                ControlReply::Hosts(hosts)
             }
-            (Some(Reply::Posts(mut posts)), Body::PostRows(rows)) => {
+            (Some(ControlReply::Posts(mut posts)), Body::PostRows(rows)) => {
                 posts.rows.extend(rows);
-                Reply::Posts(posts)
+                ControlReply::Posts(posts)
             }
-            (_, Body::Error(problem)) => Reply::Error(problem),
-            (Some(Reply::Queue(mut queue)), Body::Sites(rows)) => {
+            (_, Body::Error(problem)) => ControlReply::Error(problem),
+            (Some(ControlReply::Queue(mut queue)), Body::Sites(rows)) => {
                 queue.sites.extend(rows);
-                Reply::Queue(queue)
+                ControlReply::Queue(queue)
             }
-            (Some(Reply::Stuck(mut stuck)), Body::StuckRecipients(rows)) => {
+            (Some(ControlReply::Stuck(mut stuck)), Body::StuckRecipients(rows)) => {
                 stuck.recipients.extend(rows);
-                Reply::Stuck(stuck)
+                ControlReply::Stuck(stuck)
             }
-            (Some(Reply::Stuck(mut stuck)), Body::Sites(rows)) => {
+            (Some(ControlReply::Stuck(mut stuck)), Body::Sites(rows)) => {
                 stuck.sites.extend(rows);
-                Reply::Stuck(stuck)
+                ControlReply::Stuck(stuck)
             }
-            (Some(Reply::Message(mut message)), Body::Recipients(rows)) => {
+            (Some(ControlReply::Message(mut message)), Body::Recipients(rows)) => {
                 message.recipients.extend(rows);
-                Reply::Message(message)
+                ControlReply::Message(message)
             }
             _ => return Err("the lines of the reply do not match".to_owned()),
         };

@@ -30,7 +30,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, middleware};
 use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
-use stentor_control::{Control, ErrorCode, Reply, Request, Requester};
+use stentor_control::{Control, ControlReply, ErrorCode, Request, Requester};
 use stentor_core::Core;
 use stentor_push::webhooks::Registry;
 use stentor_records::civil::Zone;
@@ -89,10 +89,10 @@ impl Http {
     }
 
     /// Runs a verb to its end even if the caller leaves: a verb dropped midway would leave recipients reserved.
-    pub async fn ask(&self, request: Request, peer: Requester) -> Reply {
+    pub async fn ask(&self, request: Request, peer: Requester) -> ControlReply {
         let operator = self.operator.clone();
         let answer = tokio::spawn(async move { operator.handle(request, peer).await });
-        answer.await.unwrap_or_else(|_| Reply::error(ErrorCode::Failed, "the server is stopping"))
+        answer.await.unwrap_or_else(|_| ControlReply::error(ErrorCode::Failed, "the server is stopping"))
     }
 }
 

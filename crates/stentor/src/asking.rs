@@ -8,7 +8,7 @@ use clap::Args;
 use stentor_config::{self as config, Config, Diagnostic, Places};
 use stentor_control::format::Width;
 use stentor_control::{
-    Client, ControlError, ErrorCode, HostsOptions, Observe, Problem, Reply, ReportOptions, Request, Selection,
+    Client, ControlError, ControlReply, ErrorCode, HostsOptions, Observe, Problem, ReportOptions, Request, Selection,
     protocol, render,
 };
 use stentor_history::StoryQuery;
@@ -304,7 +304,7 @@ pub(crate) fn width() -> Width {
 }
 
 /// Formats a reply for people.
-pub(crate) fn shown(reply: &Reply) -> String {
+pub(crate) fn shown(reply: &ControlReply) -> String {
     render::reply_in(reply, &zone::local(), width())
 }
 
@@ -314,7 +314,7 @@ pub(crate) fn query(args: &QueryArgs, request: &Request) -> ExitCode {
 }
 
 /// As [`query`], but formats the reply with `show` unless JSON was requested.
-pub(crate) fn query_with(args: &QueryArgs, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
+pub(crate) fn query_with(args: &QueryArgs, request: &Request, show: impl Fn(&ControlReply) -> String) -> ExitCode {
     repeat(args.watch, !args.server.json, || {
         let is_found = asked(&args.server, request, &show)?;
         // With `--watch` an empty answer is fine: something may still come.
@@ -332,7 +332,7 @@ pub(crate) fn ask(server: &ServerArgs, request: &Request) -> ExitCode {
 
 /// Sends the request and prints the reply; returns whether anything matched. `Err` is the exit code: success if
 /// standard output was closed.
-fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<bool, ExitCode> {
+fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&ControlReply) -> String) -> Result<bool, ExitCode> {
     let socket = if let Request::Reload = request { server.socket_unchecked()? } else { server.socket()? };
     let mut client = Client::connect(&socket).map_err(|error| {
         let moved = match request {
@@ -363,7 +363,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         drop(progress);
         reply.and_then(|reply| {
             // Views report missing items themselves.
-            if !matches!(&reply, Reply::Counted(_)) || !matches_nothing(request, &reply) {
+            if !matches!(&reply, ControlReply::Counted(_)) || !matches_nothing(request, &reply) {
                 print(&server.colour.paint(server.given().complete(&show(&reply)))).map_err(ControlError::Output)?;
             }
             Ok(reply)
@@ -371,7 +371,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
     };
     match asked {
         Ok(reply) if matches_nothing(request, &reply) => {
-            if matches!(reply, Reply::Counted(_)) && !server.json {
+            if matches!(reply, ControlReply::Counted(_)) && !server.json {
                 eprintln!("stentor: nothing matches");
             }
             Ok(false)
@@ -391,7 +391,7 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
 }
 
 /// Whether the request selected something and nothing matched.
-fn matches_nothing(request: &Request, reply: &Reply) -> bool {
+fn matches_nothing(request: &Request, reply: &ControlReply) -> bool {
     let is_narrow = match request {
         Request::Act { .. } => true,
         Request::Export { selection } => *selection != Selection::default(),
@@ -405,16 +405,16 @@ fn matches_nothing(request: &Request, reply: &Reply) -> bool {
         _ => false,
     };
     let is_empty = match reply {
-        Reply::Counted(counted) => counted.matches_nothing(),
-        Reply::Done { count, .. } => *count == Some(0),
-        Reply::Queue(queue) => queue.messages == 0,
-        Reply::Stuck(stuck) => stuck.recipients.is_empty() && stuck.sites.is_empty() && !stuck.is_counting,
-        Reply::Ages(ages) => ages.recipients == 0 && ages.counted.is_some(),
-        Reply::Hosts(hosts) => hosts.matching == 0,
+        ControlReply::Counted(counted) => counted.matches_nothing(),
+        ControlReply::Done { count, .. } => *count == Some(0),
+        ControlReply::Queue(queue) => queue.messages == 0,
+        ControlReply::Stuck(stuck) => stuck.recipients.is_empty() && stuck.sites.is_empty() && !stuck.is_counting,
+        ControlReply::Ages(ages) => ages.recipients == 0 && ages.counted.is_some(),
+        ControlReply::Hosts(hosts) => hosts.matching == 0,
         // Otherwise there are more messages to examine.
-        Reply::Mailqq(mailqq) => mailqq.rows.is_empty() && mailqq.stopped_after.is_none(),
-        Reply::Posts(posts) => posts.rows.is_empty(),
-        Reply::Quarantine(quarantine) => quarantine.rows.is_empty(),
+        ControlReply::Mailqq(mailqq) => mailqq.rows.is_empty() && mailqq.stopped_after.is_none(),
+        ControlReply::Posts(posts) => posts.rows.is_empty(),
+        ControlReply::Quarantine(quarantine) => quarantine.rows.is_empty(),
         _ => false,
     };
     is_narrow && is_empty
@@ -455,7 +455,7 @@ pub(crate) fn streamed(server: &ServerArgs, result: Result<(), ControlError>) ->
 }
 
 /// Streams envelopes to standard output and prints the total to standard error.
-fn export(client: &mut Client, request: &Request) -> Result<Reply, ControlError> {
+fn export(client: &mut Client, request: &Request) -> Result<ControlReply, ControlError> {
     let mut output = std::io::BufWriter::new(io::stdout().lock());
     let reply = client.ask_lines(request, &mut |line| match protocol::envelope_of(line) {
         Some(envelope) => writeln!(output, "{envelope}"),

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stentor_config::{Diagnostic, duration_s};
 use stentor_control::format::quoted;
-use stentor_control::{BounceTerm, QuarantineOptions, Reply, Request, Selection, Verb, quarantine_view, render};
+use stentor_control::{BounceTerm, ControlReply, QuarantineOptions, Request, Selection, Verb, quarantine_view, render};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, usage};
@@ -466,8 +466,8 @@ fn suspend(
 
 fn queue_only(QueueOnly { for_s, end, show, dry_run, reason, what, server }: QueueOnly) -> ExitCode {
     if show {
-        let render = |reply: &Reply| match reply {
-            Reply::Status(status) => render::queue_only(status),
+        let render = |reply: &ControlReply| match reply {
+            ControlReply::Status(status) => render::queue_only(status),
             other => shown(other),
         };
         return query_with(&QueryArgs::once(server), &Request::Status, render);
@@ -480,8 +480,8 @@ fn queue_only(QueueOnly { for_s, end, show, dry_run, reason, what, server }: Que
 
 fn bounce(BounceArgs { for_s, end, show, act: ActArgs { acting, server } }: BounceArgs) -> ExitCode {
     if show {
-        let render = |reply: &Reply| match reply {
-            Reply::Status(status) => render::standing_bounces(status),
+        let render = |reply: &ControlReply| match reply {
+            ControlReply::Status(status) => render::standing_bounces(status),
             other => shown(other),
         };
         return query_with(&QueryArgs::once(server), &Request::Status, render);

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use stentor_config::Config;
 use stentor_config::settings::{Origin, Setting, Settings, key};
-use stentor_control::{Client, Reply, Request};
+use stentor_control::{Client, ControlReply, Request};
 
 use crate::asking::{locate, named_by, wrong};
 use crate::output::{done, print};
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// Comments for the keys whose new values the running server will use only after a restart; empty if no server runs.
 fn restart_pending(config: &Config) -> String {
     let asked = Client::connect(&config.control.socket).and_then(|mut client| client.ask(&Request::Status));
-    let Ok(Reply::Status(status)) = asked else { return String::new() };
+    let Ok(ControlReply::Status(status)) = asked else { return String::new() };
     let line = |key: &String| format!("# {key}: the running server uses the old value until it is restarted\n");
     status.restart_pending.iter().map(line).collect()
 }

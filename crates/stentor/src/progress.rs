@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use stentor_control::format::grouped;
-use stentor_control::{Client, Reply, Request, Verb};
+use stentor_control::{Client, ControlReply, Request, Verb};
 
 const RECIPIENTS_MIN: u64 = 500;
 /// Pause between status requests.
@@ -37,7 +37,7 @@ impl Progress {
         let dry = Request::Act { verb: *verb, selection: selection.clone(), dry_run: true, reason: None };
         let mut client = Client::connect(socket).ok()?;
         client.be_patient().ok()?;
-        let Ok(Reply::Counted(counted)) = client.ask(&dry) else { return None };
+        let Ok(ControlReply::Counted(counted)) = client.ask(&dry) else { return None };
         let total = counted.count.unwrap_or(0) + counted.in_flight.unwrap_or(0);
         if total < RECIPIENTS_MIN {
             return None;
@@ -66,7 +66,7 @@ fn follow(client: &mut Client, verb: Verb, total: u64, is_over: &AtomicBool) {
     let own = format!(" pid={}", std::process::id());
     while !is_over.load(Ordering::Relaxed) {
         thread::park_timeout(PAUSE);
-        let Ok(Reply::Status(status)) = client.ask(&Request::Status) else { return };
+        let Ok(ControlReply::Status(status)) = client.ask(&Request::Status) else { return };
         // Another operator's action may be running before this one.
         if let Some(action) = status.action.filter(|action| action.who.ends_with(&own))
             && !is_over.load(Ordering::Relaxed)

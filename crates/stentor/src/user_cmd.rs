@@ -13,7 +13,7 @@ use stentor_admin::user_list::{SHOWN_BYTES_MAX, UserList};
 use stentor_config::UsersPlace;
 use stentor_config::keys::random;
 use stentor_control::users_view::UserRow;
-use stentor_control::{Client, Reply, Request};
+use stentor_control::{Client, ControlReply, Request};
 use stentor_records::escape::printable;
 use stentor_users::password::store;
 use stentor_users::{
@@ -189,7 +189,7 @@ impl FileArg {
         };
         let places = config.and_then(|config| stentor_config::places(&config))?;
         match Client::connect(&places.socket).and_then(|mut client| client.ask(&Request::Users)) {
-            Ok(Reply::Users(view)) => Some(view.rows),
+            Ok(ControlReply::Users(view)) => Some(view.rows),
             _ => None,
         }
     }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use stentor::serve::Server;
 use stentor_admin::operator::Operator;
 use stentor_config::Config;
-use stentor_control::{ActionResult, Client, ControlError, ErrorCode, MessageView, RecipientState, Reply, Request};
+use stentor_control::{
+    ActionResult, Client, ControlError, ControlReply, ErrorCode, MessageView, RecipientState, Request,
+};
 use stentor_control::{Selection, Verb, View};
 use stentor_core::Settings;
 use stentor_journal::{Journal, RealDisk};
@@ -125,7 +127,7 @@ impl World {
         let request =
             Request::Act { verb, selection: selection.clone(), dry_run, reason: Some("no such project".into()) };
         match self.client().ask(&request).unwrap() {
-            Reply::Counted(counted) => *counted,
+            ControlReply::Counted(counted) => *counted,
             other => panic!("{other:?}"),
         }
     }
@@ -149,20 +151,20 @@ impl World {
             }
             Ok(())
         };
-        assert!(matches!(self.client().ask_lines(&request, &mut keep), Ok(Reply::Counted(_))));
+        assert!(matches!(self.client().ask_lines(&request, &mut keep), Ok(ControlReply::Counted(_))));
         lines
     }
 
     fn show(&self, id: &str) -> Option<MessageView> {
         match self.client().ask(&Request::QueueShow { id: id.parse().unwrap(), recipients_max: 100 }) {
-            Ok(Reply::Message(message)) => Some(*message),
+            Ok(ControlReply::Message(message)) => Some(*message),
             Err(ControlError::Refused(problem)) if problem.code == ErrorCode::NotFound => None,
             other => panic!("{other:?}"),
         }
     }
 
     fn fates(&self) -> BTreeMap<&'static str, u64> {
-        let Ok(Reply::Status(status)) = self.client().ask(&Request::Status) else { panic!("no status") };
+        let Ok(ControlReply::Status(status)) = self.client().ask(&Request::Status) else { panic!("no status") };
         let fates = status.recipients;
         let sum = fates.delivered + fates.bounced + fates.expired + fates.removed + fates.pending;
         assert_eq!(fates.acknowledged, sum);
@@ -231,7 +233,7 @@ fn a_hold_survives_a_restart_and_ends_with_the_release() {
     world.counts(Verb::Requeue, &held);
     world.restart();
     world.wait_state(&id, RecipientState::Held);
-    let Ok(Reply::Queue(queue)) = world.client().ask(&Request::Queue(View::rows(5))) else { panic!("no queue") };
+    let Ok(ControlReply::Queue(queue)) = world.client().ask(&Request::Queue(View::rows(5))) else { panic!("no queue") };
     assert_eq!((queue.held, queue.recipients), (1, 1));
     assert_eq!((world.export()[0]["held"].as_bool(), world.lab.recorder().copies().len()), (Some(true), 0));
     assert_eq!(world.counts(Verb::Release, &by_id(&id)), [1, 1, 0]);

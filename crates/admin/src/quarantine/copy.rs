@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stentor_control::problem::Problem;
-use stentor_control::{ActionResult, ErrorCode, Reply, Requester};
+use stentor_control::{ActionResult, ControlReply, ErrorCode, Requester};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
@@ -29,9 +29,9 @@ use tokio::sync::oneshot;
 use crate::verbs::who;
 
 /// Sends the copy.
-pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<String>, peer: &Requester) -> Reply {
+pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<String>, peer: &Requester) -> ControlReply {
     match carry_out(core, id, to, reason, &who(peer)).await {
-        Ok(copy) => Reply::Counted(Box::new(ActionResult {
+        Ok(copy) => ControlReply::Counted(Box::new(ActionResult {
             text: format!("release: a copy of {id} was queued to {to} as {copy}; {id} stays in the quarantine"),
             count: Some(1),
             messages: Some(1),
@@ -40,7 +40,7 @@ pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<Stri
             dry_run: Some(false),
             ..ActionResult::default()
         })),
-        Err(problem) => Reply::Error(problem),
+        Err(problem) => ControlReply::Error(problem),
     }
 }
 

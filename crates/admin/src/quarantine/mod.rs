@@ -18,8 +18,8 @@ use stentor_control::format::plural;
 use stentor_control::problem::Problem;
 use stentor_control::selection::AsOf;
 use stentor_control::{
-    ActionResult, ErrorCode, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply, Requester,
-    Selection, Verb,
+    ActionResult, ControlReply, ErrorCode, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView,
+    Requester, Selection, Verb,
 };
 use stentor_core::Core;
 use stentor_core::audit::Audit;
@@ -106,7 +106,7 @@ pub async fn act(
     dry_run: bool,
     reason: Option<String>,
     peer: &Requester,
-) -> Reply {
+) -> ControlReply {
     carry_out(core, verb, selection, dry_run, reason, &who(peer)).await
 }
 
@@ -118,7 +118,7 @@ pub async fn carry_out(
     dry_run: bool,
     reason: Option<String>,
     who: &str,
-) -> Reply {
+) -> ControlReply {
     let mut detail = selection.to_json();
     detail.remove("as_of");
     detail.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
@@ -127,7 +127,7 @@ pub async fn carry_out(
     let selection = Selection { as_of: Some(as_of), ..selection.clone() };
     let mut walk = match core.with(|hub, now| Walk::begin(hub, &selection, None, now)) {
         Ok(walk) => walk,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let name = if verb == Verb::QuarantineRelease { "release" } else { "delete" };
     let mut sum = MailTotals::default();
@@ -143,7 +143,7 @@ pub async fn carry_out(
             && let Err(refused) = commit(core, verb, found, detail.clone(), totals, who).await
         {
             let text = format!("{name}: {refused}; stopped after {}", plural(sum.recipients, "recipient"));
-            return Reply::error(ErrorCode::Failed, text);
+            return ControlReply::error(ErrorCode::Failed, text);
         }
         sum.add(totals);
         if is_last {
@@ -157,7 +157,7 @@ pub async fn carry_out(
     if !dry_run {
         tracing::info!(who, verb = verb.name(), messages, recipients, "operator");
     }
-    Reply::Counted(Box::new(ActionResult {
+    ControlReply::Counted(Box::new(ActionResult {
         text: if recipients == 0 {
             format!("{would}{name} nothing: nothing in the quarantine matches")
         } else {
@@ -235,11 +235,11 @@ impl Place {
 }
 
 /// Lists the quarantine, with data from the headers.
-pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
+pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> ControlReply {
     let expire_ms = core.settings().config.quarantine.expire_ms;
     let mut walk = match core.with(|hub, now| Walk::begin(hub, &options.selection, options.after, now)) {
         Ok(walk) => walk,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let rows_max = options.rows_max as usize;
     let (mut rows, mut places) = (Vec::new(), Vec::new());
@@ -270,17 +270,17 @@ pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
         let store = &hub.store;
         (store.quarantined_len() as u64, store.totals().fates.quarantined, store.quarantined_octets(), now)
     });
-    Reply::Quarantine(Box::new(QuarantineList { hostname, now, messages, recipients, octets, rows, next }))
+    ControlReply::Quarantine(Box::new(QuarantineList { hostname, now, messages, recipients, octets, rows, next }))
 }
 
 /// Shows one decoded message and records the access.
-pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Requester) -> Reply {
+pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Requester) -> ControlReply {
     match message(core, id).await {
         Ok(view) => {
             stentor_core::log::audit_note(core, "quarantine_show", &who(peer), &id.to_string());
-            Reply::Quarantined(Box::new(view))
+            ControlReply::Quarantined(Box::new(view))
         }
-        Err(problem) => Reply::Error(problem),
+        Err(problem) => ControlReply::Error(problem),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use stentor_control::{AddressView, ErrorCode, HostsHistoryView, MailboxHistoryView, Reply};
+use stentor_control::{AddressView, ControlReply, ErrorCode, HostsHistoryView, MailboxHistoryView};
 use stentor_core::Core;
 use stentor_core::hub::Hub;
 use stentor_mail::address::{Address, AddressError};
@@ -21,7 +21,7 @@ const MESSAGES_STEP: usize = 8_192;
 const MESSAGES_SHOWN_MAX: usize = 50;
 
 /// Answers for an address in any spelling.
-pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
+pub async fn address(core: &Arc<Core>, text: &str) -> ControlReply {
     let origin = core.settings().rules.addresses.origin.clone();
     let parsed = match Address::parse(text.as_bytes(), true) {
         Err(AddressError::NoDomain) if !origin.is_empty() => format!("{text}@{origin}").parse(),
@@ -29,9 +29,9 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
     };
     let address: Address = match parsed {
         Ok(address) => address,
-        Err(error) => return Reply::error(ErrorCode::BadRequest, format!("{text}: {error}")),
+        Err(error) => return ControlReply::error(ErrorCode::BadRequest, format!("{text}: {error}")),
     };
-    let unknown = || Reply::error(ErrorCode::NotFound, format!("{address} is not in recent mail or any list"));
+    let unknown = || ControlReply::error(ErrorCode::NotFound, format!("{address} is not in recent mail or any list"));
     let found = core.with(|hub, now| {
         let ids = hub.store.book.entries_of(address.as_str());
         let view = view(hub, *ids.first()?, now);
@@ -44,7 +44,7 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         }
         let (now, domain) = (core.clock.now(), address.domain().to_owned());
         let address = address.as_str().to_owned();
-        return Reply::Address(Box::new(AddressView { address, now, here, domain, ..AddressView::default() }));
+        return ControlReply::Address(Box::new(AddressView { address, now, here, domain, ..AddressView::default() }));
     };
     view.here = here;
     let mut oldest = None;
@@ -64,7 +64,7 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         tokio::task::yield_now().await;
     }
     view.pending = oldest.map(|(no, id)| core.with(|hub, now| recipient(hub, no, id, now)));
-    Reply::Address(Box::new(view))
+    ControlReply::Address(Box::new(view))
 }
 
 fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {

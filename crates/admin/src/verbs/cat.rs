@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use stentor_control::{ErrorCode, Part, Reply, Requester};
+use stentor_control::{ControlReply, ErrorCode, Part, Requester};
 use stentor_core::{Core, log};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::mpsc;
@@ -20,14 +20,14 @@ pub async fn cat(
     part: Part,
     peer: &Requester,
     pieces: mpsc::Sender<Vec<u8>>,
-) -> Reply {
+) -> ControlReply {
     let found = core.with(|hub, _| {
         let queued = hub.store.no_of(id).and_then(|no| hub.store.message(no));
         let message = queued.or_else(|| hub.store.in_quarantine(id))?;
         Some((message.prefix().to_vec(), message.content()))
     });
     let Some((prefix, content)) = found else {
-        return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue or the quarantine"));
+        return ControlReply::error(ErrorCode::NotFound, format!("no message {id} is in the queue or the quarantine"));
     };
     if part != Part::Header {
         log::audit_note(core, "cat", &who(peer), &format!("{id} with its body"));
@@ -48,11 +48,11 @@ pub async fn cat(
             }
             Err(error) => {
                 let text = format!("message {id} cannot be read completely (it may have left the queue): {error}");
-                return Reply::error(ErrorCode::Failed, text);
+                return ControlReply::error(ErrorCode::Failed, text);
             }
         }
     }
-    Reply::Done { text: format!("{sent} octets"), count: Some(sent) }
+    ControlReply::Done { text: format!("{sent} octets"), count: Some(sent) }
 }
 
 /// Reads the next octets on the blocking pool.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stentor_control::format::plural;
 use stentor_control::protocol::EXPORTED_PER_LINE_MAX;
 use stentor_control::reply::ExportedRecipient;
-use stentor_control::{ActionResult, EnvelopeView, Reply, Selection};
+use stentor_control::{ActionResult, ControlReply, EnvelopeView, Selection};
 use stentor_core::Core;
 use stentor_core::hub::Hub;
 use stentor_queue::event::{MessageIdAt, Ret};
@@ -18,10 +18,10 @@ use crate::report;
 use crate::views::{message_fates, recipient};
 
 /// Sends the selected envelopes to `lines`; stops early if the receiver is dropped.
-pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> ControlReply {
     let mut walk = match Walk::begin(core, selection, false) {
         Ok(walk) => walk,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let (mut messages, mut recipients) = (0, 0);
     loop {
@@ -58,7 +58,7 @@ pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender
         }
         tokio::task::yield_now().await;
     }
-    Reply::Counted(Box::new(ActionResult {
+    ControlReply::Counted(Box::new(ActionResult {
         text: format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message")),
         count: Some(recipients),
         messages: Some(messages),

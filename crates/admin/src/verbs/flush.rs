@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use stentor_control::format::{plural, resume_command};
-use stentor_control::{ActionResult, ErrorCode, Reply};
+use stentor_control::{ActionResult, ControlReply, ErrorCode};
 use stentor_core::Core;
 use stentor_queue::cause::Cause;
 use stentor_sched::{CauseCounts, WaitingPlace};
@@ -17,10 +17,10 @@ use crate::causes::Censuses;
 use crate::find::find_at;
 use crate::suggestions;
 
-pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<String>, dry_run: bool) -> Reply {
+pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<String>, dry_run: bool) -> ControlReply {
     let found = site.as_deref().map(|name| core.with(|hub, _| find_at(hub, name)));
     let place = match (found, &site) {
-        (Some(None), Some(name)) => return Reply::Error(suggestions::unknown_site(core, name)),
+        (Some(None), Some(name)) => return ControlReply::Error(suggestions::unknown_site(core, name)),
         (found, _) => found.flatten(),
     };
     let name = place.as_ref().map(|(_, name)| name.clone());
@@ -28,7 +28,7 @@ pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<Stri
         let what = format!("site:{name}");
         if core.with(|hub, _| hub.store.is_suspended(&what)) {
             let command = resume_command(&what).unwrap_or_default();
-            return Reply::error(ErrorCode::Failed, format!("not tried: site {name} is suspended; `{command}`"));
+            return ControlReply::error(ErrorCode::Failed, format!("not tried: site {name} is suspended; `{command}`"));
         }
     }
     // Counted before anything changes.
@@ -61,10 +61,10 @@ pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<Stri
 }
 
 /// Adds that hosts are tried with TLS again.
-fn with_tls(mut reply: Reply, hosts: usize) -> Reply {
+fn with_tls(mut reply: ControlReply, hosts: usize) -> ControlReply {
     let text = match &mut reply {
-        Reply::Done { text, .. } => text,
-        Reply::Counted(counted) => &mut counted.text,
+        ControlReply::Done { text, .. } => text,
+        ControlReply::Counted(counted) => &mut counted.text,
         _ => return reply,
     };
     if hosts > 0 {
@@ -75,12 +75,12 @@ fn with_tls(mut reply: Reply, hosts: usize) -> Reply {
 }
 
 /// `name`: the only site, if one was given.
-fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Reply {
+fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> ControlReply {
     let (try_, now) = if dry_run { ("would try", "") } else { ("trying", " now") };
     let at = name.map_or_else(String::new, |name| format!(" at {name}"));
     let Some(counts) = counts else {
         let text = format!("{try_} all waiting mail{at}{now}; the count is not ready yet");
-        return Reply::Done { text, count: None };
+        return ControlReply::Done { text, count: None };
     };
     let sum = |is_meant: fn(Cause) -> bool| -> u64 {
         counts.causes.iter().filter(|count| is_meant(count.cause)).map(|count| count.recipients).sum()
@@ -88,10 +88,10 @@ fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Re
     let kept = sum(Cause::is_kept);
     let tried = sum(|cause| !cause.is_kept() && cause != Cause::Reporting);
     if let Some(name) = name.filter(|_| counts.recipients() == 0) {
-        return Reply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) };
+        return ControlReply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) };
     }
     let not = if kept > 0 { format!("; not tried: {kept} held, suspended or queue-only") } else { String::new() };
-    Reply::Counted(Box::new(ActionResult {
+    ControlReply::Counted(Box::new(ActionResult {
         text: format!("{try_} {}{at}{now}{not}", plural(tried, "recipient")),
         count: Some(tried),
         messages: Some(counts.messages),

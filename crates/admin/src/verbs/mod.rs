@@ -29,7 +29,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use stentor_control::format::plural;
 use stentor_control::selection::AsOf;
-use stentor_control::{ActionResult, ErrorCode, Reply, Requester, Selection, Verb};
+use stentor_control::{ActionResult, ControlReply, ErrorCode, Requester, Selection, Verb};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
@@ -125,19 +125,19 @@ pub async fn act(
     dry_run: bool,
     reason: Option<String>,
     peer: &Requester,
-) -> Reply {
+) -> ControlReply {
     let who = who(peer);
     let reply = carry_out(core, verb, None, selection, dry_run, reason, &who).await;
-    if let (Reply::Counted(counted), false) = (&reply, dry_run) {
+    if let (ControlReply::Counted(counted), false) = (&reply, dry_run) {
         let [messages, recipients, in_flight] =
             [counted.messages, counted.count, counted.in_flight].map(Option::unwrap_or_default);
         tracing::info!(who, verb = verb.name(), messages, recipients, in_flight, "operator");
     }
-    if let Reply::Counted(counted) = &reply
+    if let ControlReply::Counted(counted) = &reply
         && counted.matches_nothing()
         && let Some(problem) = lists::unknown(core, selection.list.as_deref())
     {
-        return Reply::Error(problem);
+        return ControlReply::Error(problem);
     }
     reply
 }
@@ -151,7 +151,7 @@ async fn carry_out(
     dry_run: bool,
     reason: Option<String>,
     who: &str,
-) -> Reply {
+) -> ControlReply {
     let mut asked = selection.to_json();
     // An internal detail of the request.
     asked.remove("as_of");
@@ -165,7 +165,7 @@ async fn carry_out(
     // If messages have unselected recipients, all selected ones must be counted.
     let mut walk = match Walk::begin(core, selection, is_whole && !has_others) {
         Ok(walk) => walk,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let (mut sum, mut later, mut changing) = (Sum::default(), Vec::new(), None);
     let under_way = (!dry_run).then(|| {
@@ -196,7 +196,7 @@ async fn carry_out(
             order.follow_up_spawned(core, later);
             let done = sum.recipients;
             let text = format!("{}: {refused}; stopped after {done} recipients", verb.name());
-            return Reply::error(ErrorCode::Failed, text);
+            return ControlReply::error(ErrorCode::Failed, text);
         }
         sum.messages += slice.sum.messages;
         sum.recipients += slice.sum.recipients;
@@ -350,7 +350,7 @@ impl Order {
     }
 
     /// `counted`: set after a dry run, with the queue state that was counted.
-    fn reply(&self, sum: Sum, counted: Option<AsOf>) -> Reply {
+    fn reply(&self, sum: Sum, counted: Option<AsOf>) -> ControlReply {
         let Sum { messages, recipients, in_flight, unchanged, selected, kept } = sum;
         let name = self.verb.name();
         let would = if counted.is_some() { "would " } else { "" };
@@ -382,7 +382,7 @@ impl Order {
             let verb = if in_flight == 1 { "is" } else { "are" };
             let _ = write!(text, "; {in_flight} more {verb} in a transaction and {verb} {what}");
         }
-        Reply::Counted(Box::new(ActionResult {
+        ControlReply::Counted(Box::new(ActionResult {
             text,
             count: Some(recipients),
             messages: Some(messages),

@@ -12,7 +12,7 @@ use stentor_config::InForce;
 use stentor_control::format::{instant, plural};
 use stentor_control::problem::Problem;
 use stentor_control::queue_only_view::words;
-use stentor_control::{ActionResult, ErrorCode, QueueOnlyView, Reply, Requester};
+use stentor_control::{ActionResult, ControlReply, ErrorCode, QueueOnlyView, Requester};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
@@ -46,10 +46,10 @@ pub async fn queue_only(
     dry_run: bool,
     reason: Option<String>,
     peer: &Requester,
-) -> Reply {
+) -> ControlReply {
     let scope = match named(core, scope, is_on) {
         Ok(scope) => scope,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let (what, subject, now) = (scope.to_string(), words(&scope), core.clock.now());
     let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
@@ -58,10 +58,10 @@ pub async fn queue_only(
         (found.map(|(_, until, reason)| (until, reason.to_owned())), hub.store.queue_only().count())
     });
     if !is_on && before.is_none() {
-        return Reply::error(ErrorCode::NotFound, not_by_command(core, &scope, &subject, now));
+        return ControlReply::error(ErrorCode::NotFound, not_by_command(core, &scope, &subject, now));
     }
     if is_on && before.is_none() && count >= QUEUE_ONLY_MAX {
-        return Reply::error(
+        return ControlReply::error(
             ErrorCode::TooLarge,
             format!(
                 "at most {QUEUE_ONLY_MAX} queue-only scopes are allowed at a \
@@ -78,7 +78,7 @@ pub async fn queue_only(
     }
     let said = reason.clone().unwrap_or_default();
     if is_on && before == Some((until, said.clone())) {
-        return Reply::Done { text: format!("{subject} is already queue-only"), count: Some(0) };
+        return ControlReply::Done { text: format!("{subject} is already queue-only"), count: Some(0) };
     }
     let mut detail = json!({"what": what, "reason": reason});
     if until > 0 {
@@ -93,7 +93,7 @@ pub async fn queue_only(
         .verb(Audit { at: now, who: who(peer), verb: "queue_only", detail: detail.to_string() }, change)
         .await
     {
-        return Reply::error(ErrorCode::Failed, format!("queue-only: {refused}"));
+        return ControlReply::error(ErrorCode::Failed, format!("queue-only: {refused}"));
     }
     let text = if is_on {
         let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
@@ -104,11 +104,11 @@ pub async fn queue_only(
         let still = still.map_or_else(String::new, |name| format!("; [queue_only.{name}] still makes it queue-only"));
         format!("{subject} is no longer queue-only by command{still}")
     };
-    Reply::Done { text, count: Some(1) }
+    ControlReply::Done { text, count: Some(1) }
 }
 
 /// Tries the present queue once, or counts it.
-pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Requester) -> Reply {
+pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Requester) -> ControlReply {
     let census = count_all(core).await;
     let stopped = [Cause::Held, Cause::Suspended].map(|cause| (census.total.of(cause), cause.name()));
     let totals = MailTotals {
@@ -126,7 +126,7 @@ pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: 
     let audit = Audit { at: core.clock.now(), who: who(peer), verb: "queue_run", detail };
     match core.intake.verb(audit, QueueChange::RunQueue).await {
         Ok(()) => counted(format!("trying {all} once{not}"), totals, kept, false),
-        Err(refused) => Reply::error(ErrorCode::Failed, format!("queue run: {refused}")),
+        Err(refused) => ControlReply::error(ErrorCode::Failed, format!("queue run: {refused}")),
     }
 }
 
@@ -234,8 +234,8 @@ pub(super) async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, Mess
     totals
 }
 
-fn counted(text: String, totals: MailTotals, kept: u64, dry_run: bool) -> Reply {
-    Reply::Counted(Box::new(ActionResult {
+fn counted(text: String, totals: MailTotals, kept: u64, dry_run: bool) -> ControlReply {
+    ControlReply::Counted(Box::new(ActionResult {
         text,
         count: Some(totals.recipients),
         messages: Some(totals.messages),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use stentor_control::format::{instant, quoted};
 use stentor_control::problem::Problem;
-use stentor_control::{BounceTerm, ErrorCode, Reply, Requester, Selection, StandingBounceView, Verb};
+use stentor_control::{BounceTerm, ControlReply, ErrorCode, Requester, Selection, StandingBounceView, Verb};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
@@ -39,11 +39,11 @@ pub async fn bounce(
     dry_run: bool,
     reason: Option<String>,
     peer: &Requester,
-) -> Reply {
+) -> ControlReply {
     let begins = standing != BounceTerm::End;
     let bounce = match named(core, selection, begins).await {
         Ok(bounce) => bounce,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let now = core.clock.now();
     let until = match standing {
@@ -54,17 +54,17 @@ pub async fn bounce(
     let (is_there, count) = core.with(|hub, _| (hub.store.is_suspended(&name), hub.store.standing_bounces().count()));
     if !begins && !is_there {
         let text = format!("{} has no standing bounce; `stentor bounce --show` lists them", view.words());
-        return Reply::error(ErrorCode::NotFound, text);
+        return ControlReply::error(ErrorCode::NotFound, text);
     }
     if begins && !is_there && count >= STANDING_MAX {
-        return Reply::error(ErrorCode::TooLarge, format!("there are already {STANDING_MAX} standing bounces"));
+        return ControlReply::error(ErrorCode::TooLarge, format!("there are already {STANDING_MAX} standing bounces"));
     }
     let (who, selection) = (who(peer), view.selection());
     if dry_run {
         return match carry_out(core, Verb::Bounce, None, &selection, true, reason, &who).await {
-            Reply::Counted(mut counted) => {
+            ControlReply::Counted(mut counted) => {
                 counted.text = format!("{}: {}", view.words(), counted.text);
-                Reply::Counted(counted)
+                ControlReply::Counted(counted)
             }
             other => other,
         };
@@ -78,21 +78,21 @@ pub async fn bounce(
     };
     let audit = audit(&selection, reason.as_deref(), now, who.clone(), until);
     if let Err(refused) = core.intake.verb(audit, change).await {
-        return Reply::error(ErrorCode::Failed, format!("bounce: {refused}"));
+        return ControlReply::error(ErrorCode::Failed, format!("bounce: {refused}"));
     }
     if !begins {
-        return Reply::Done { text: format!("{} is no longer bounced", view.words()), count: Some(1) };
+        return ControlReply::Done { text: format!("{} is no longer bounced", view.words()), count: Some(1) };
     }
     let text = format!("{} is bounced until {}", view.words(), instant(until, &Zone::utc()));
     match carry_out(core, Verb::Bounce, Some(name), &selection, false, reason, &who).await {
-        Reply::Counted(mut counted) => {
+        ControlReply::Counted(mut counted) => {
             let done = counted.text.strip_prefix("bounce: ").unwrap_or(&counted.text);
             counted.text = format!("{text}; bounced now: {done}");
-            Reply::Counted(counted)
+            ControlReply::Counted(counted)
         }
-        Reply::Error(problem) => {
+        ControlReply::Error(problem) => {
             let text = format!("{text}; waiting mail is not bounced yet, but will be: {}", problem.text);
-            Reply::error(ErrorCode::Failed, text)
+            ControlReply::error(ErrorCode::Failed, text)
         }
         other => other,
     }

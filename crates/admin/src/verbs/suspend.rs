@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 use stentor_control::format::{instant, plural, quoted};
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Reply, Requester, Selection, Subject, Verb};
+use stentor_control::{ControlReply, ErrorCode, Requester, Selection, Subject, Verb};
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
@@ -37,10 +37,10 @@ pub async fn suspend(
     reason: Option<String>,
     for_s: Option<u64>,
     peer: &Requester,
-) -> Reply {
+) -> ControlReply {
     let (what, is_new) = match found(core, suspended, &subject).await {
         Ok(named) => named,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let (now, subject) = (core.clock.now(), words(&what));
     let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
@@ -50,13 +50,16 @@ pub async fn suspend(
     if is_so == suspended && (!suspended || ends.unwrap_or(0) == until) {
         if !suspended {
             let text = format!("{subject} is not suspended; `stentor status` lists what is");
-            return Reply::error(ErrorCode::NotFound, text);
+            return ControlReply::error(ErrorCode::NotFound, text);
         }
-        return Reply::Done { text: format!("{subject} is already suspended"), count: Some(0) };
+        return ControlReply::Done { text: format!("{subject} is already suspended"), count: Some(0) };
     }
     if suspended && !is_so && count >= SUSPENDED_MAX {
         core.limits.hit(Limit::Suspensions, now);
-        return Reply::error(ErrorCode::TooLarge, format!("at most {SUSPENDED_MAX} suspensions are allowed at a time"));
+        return ControlReply::error(
+            ErrorCode::TooLarge,
+            format!("at most {SUSPENDED_MAX} suspensions are allowed at a time"),
+        );
     }
     let verb = if suspended { "suspend" } else { "resume" };
     let mut detail = json!({"what": what, "reason": reason});
@@ -70,9 +73,9 @@ pub async fn suspend(
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
             let ending = if suspended { "ed" } else { "d" };
             let remark = if is_new && suspended { "; no mail for it was seen since the server started" } else { "" };
-            Reply::Done { text: format!("{subject} is {verb}{ending}{end}{remark}"), count: Some(1) }
+            ControlReply::Done { text: format!("{subject} is {verb}{ending}{end}{remark}"), count: Some(1) }
         }
-        Err(refused) => Reply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
+        Err(refused) => ControlReply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
     }
 }
 
@@ -89,10 +92,10 @@ fn words(what: &str) -> String {
 }
 
 /// Counts what a suspension would stop now, without changing anything.
-pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Reply {
+pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> ControlReply {
     let what = match found(core, true, &subject).await {
         Ok((what, _)) => what,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     let of_sender = |domain: &str| {
         let key = FlowKey::Sender(domain.into());
@@ -104,7 +107,7 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Re
         Subject::List(list) => Selection { list: Some(list), ..Selection::default() },
         Subject::Subscriber { .. } => {
             let text = format!("would suspend {}: only new posts; waiting posts are still sent", words(&what));
-            return Reply::Done { text, count: Some(0) };
+            return ControlReply::Done { text, count: Some(0) };
         }
         Subject::Sender(_) => {
             let domain = what.strip_prefix("sender:").unwrap_or_default();
@@ -116,21 +119,24 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Re
     };
     // Counted as a removal would: only the selected recipients of each message.
     let totals = match carry_out(core, Verb::Remove, None, &selection, true, None, &who(peer)).await {
-        Reply::Counted(counted) => {
+        ControlReply::Counted(counted) => {
             let [messages, free, in_flight] =
                 [counted.messages, counted.count, counted.in_flight].map(Option::unwrap_or_default);
             MailTotals { messages, recipients: free + in_flight }
         }
-        Reply::Error(problem) if problem.code != ErrorCode::NotFound => return Reply::Error(problem),
+        ControlReply::Error(problem) if problem.code != ErrorCode::NotFound => return ControlReply::Error(problem),
         _ => MailTotals::default(),
     };
     would(&what, totals)
 }
 
-fn would(what: &str, totals: MailTotals) -> Reply {
+fn would(what: &str, totals: MailTotals) -> ControlReply {
     let MailTotals { messages, recipients } = totals;
     let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
-    Reply::Done { text: format!("would suspend {}: {who} of {of} waiting", words(what)), count: Some(recipients) }
+    ControlReply::Done {
+        text: format!("would suspend {}: {who} of {of} waiting", words(what)),
+        count: Some(recipients),
+    }
 }
 
 /// The subject's name, and whether it is a site without any mail so far, which is looked up as mail to it would be.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Reply, TrafficOptions};
+use stentor_control::{ControlReply, ErrorCode, TrafficOptions};
 use stentor_core::live::traffic::{TAPS_MAX, WatchTarget};
 use stentor_core::{Core, log};
 use stentor_records::now::TrafficLine;
@@ -31,15 +31,15 @@ pub async fn traffic(
     options: TrafficOptions,
     who: &str,
     lines: mpsc::Sender<Vec<TrafficLine>>,
-) -> Reply {
+) -> ControlReply {
     let first = match wanted(core, &options) {
         Ok(wanted) => wanted,
-        Err(problem) => return Reply::Error(problem),
+        Err(problem) => return ControlReply::Error(problem),
     };
     // Dropped after the ring.
     let _end = End(core);
     let Some(tap) = core.live.traffic.watch(first) else {
-        return Reply::error(ErrorCode::Busy, format!("{TAPS_MAX} watch sessions already"));
+        return ControlReply::error(ErrorCode::Busy, format!("{TAPS_MAX} watch sessions already"));
     };
     match &options {
         TrafficOptions::Client(client) => log::audit_note(core, "watch", who, &format!("client {client}")),
@@ -69,7 +69,7 @@ pub async fn traffic(
             break;
         }
     }
-    Reply::Done { text: "end of stream".to_owned(), count: Some(sent) }
+    ControlReply::Done { text: "end of stream".to_owned(), count: Some(sent) }
 }
 
 fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<WatchTarget, Problem> {

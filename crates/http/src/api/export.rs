@@ -9,7 +9,7 @@ use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use stentor_control::{Control, Reply, Request};
+use stentor_control::{Control, ControlReply, Request};
 use tokio::sync::mpsc;
 
 use super::{answer, from_query, request};
@@ -26,8 +26,8 @@ const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) async fn export(State(http): State<Http>, Query(query): Query<HashMap<String, String>>) -> Response {
     let selection = match request("export", from_query(query), None) {
         Ok(Request::Export { selection }) => selection,
-        Ok(_) => return answer(Reply::error(stentor_control::ErrorCode::BadRequest, "no export")),
-        Err(refused) => return answer(Reply::Error(refused)),
+        Ok(_) => return answer(ControlReply::error(stentor_control::ErrorCode::BadRequest, "no export")),
+        Err(refused) => return answer(ControlReply::Error(refused)),
     };
     let (lines, mut groups) = mpsc::channel(GROUPS_MAX);
     let (out, stream) = mpsc::channel::<Result<Bytes, Infallible>>(GROUPS_MAX);
@@ -45,8 +45,8 @@ pub(super) async fn export(State(http): State<Http>, Query(query): Query<HashMap
             }
         }
         let end = match walk.await {
-            Ok(Reply::Counted(counted)) => serde_json::json!({"end": counted}),
-            Ok(Reply::Error(error)) => serde_json::json!({"error": error}),
+            Ok(ControlReply::Counted(counted)) => serde_json::json!({"end": counted}),
+            Ok(ControlReply::Error(error)) => serde_json::json!({"error": error}),
             _ => serde_json::json!({"error": {"code": "failed", "text": "the server is stopping"}}),
         };
         let _ = out.send(Ok(format!("{end}\n").into())).await;

@@ -33,7 +33,7 @@ pub use self::idempotency::IdempotencyCache;
 use stentor_control::VERSION;
 use stentor_control::problem::Problem;
 use stentor_control::protocol::REQUEST_BYTES_MAX;
-use stentor_control::{ErrorCode, Reply, Request, Requester};
+use stentor_control::{ControlReply, ErrorCode, Request, Requester};
 
 use super::auth::Caller;
 use super::{Http, problem};
@@ -124,7 +124,7 @@ async fn read(
     match request(verb, fields, own) {
         // No caller is needed: requests that change nothing are not audited.
         Ok(request) => answer(http.ask(request, anonymous()).await),
-        Err(refused) => answer(Reply::Error(refused)),
+        Err(refused) => answer(ControlReply::Error(refused)),
     }
 }
 
@@ -136,7 +136,7 @@ async fn quarantined(State(http): State<Http>, caller: Caller, Path(id): Path<St
     };
     match request("quarantine_show", Map::new(), Some(("id", id))) {
         Ok(request) => answer(http.ask(request, peer).await),
-        Err(refused) => answer(Reply::Error(refused)),
+        Err(refused) => answer(ControlReply::Error(refused)),
     }
 }
 
@@ -178,7 +178,7 @@ async fn change(
     };
     match request(verb, fields, own) {
         Ok(request) => answer(http.ask(request, peer).await),
-        Err(refused) => answer(Reply::Error(refused)),
+        Err(refused) => answer(ControlReply::Error(refused)),
     }
 }
 
@@ -217,29 +217,29 @@ fn from_query(query: HashMap<String, String>) -> Map<String, Value> {
 }
 
 /// Converts a reply to a response.
-fn answer(reply: Reply) -> Response {
+fn answer(reply: ControlReply) -> Response {
     fn data(value: impl serde::Serialize) -> Response {
         Json(value).into_response()
     }
     match reply {
-        Reply::Status(status) => data(status),
-        Reply::Queue(queue) => data(queue),
-        Reply::Stuck(stuck) => data(stuck),
-        Reply::Message(message) => data(message),
-        Reply::Address(address) => data(address),
-        Reply::Verified(verified) => data(verified),
-        Reply::Ages(ages) => data(ages),
-        Reply::Site(site) => data(site),
-        Reply::Mailqq(mailqq) => data(mailqq),
-        Reply::Hosts(hosts) => data(hosts),
-        Reply::Posts(posts) => data(posts),
-        Reply::Doctor(doctor) => data(doctor),
-        Reply::Users(users) => data(users),
-        Reply::Quarantine(list) => data(list),
-        Reply::Quarantined(message) => data(message),
-        Reply::Done { text, count } => data(Done { text, count }),
-        Reply::Counted(counted) => data(counted),
-        Reply::Error(Problem { code, text }) => {
+        ControlReply::Status(status) => data(status),
+        ControlReply::Queue(queue) => data(queue),
+        ControlReply::Stuck(stuck) => data(stuck),
+        ControlReply::Message(message) => data(message),
+        ControlReply::Address(address) => data(address),
+        ControlReply::Verified(verified) => data(verified),
+        ControlReply::Ages(ages) => data(ages),
+        ControlReply::Site(site) => data(site),
+        ControlReply::Mailqq(mailqq) => data(mailqq),
+        ControlReply::Hosts(hosts) => data(hosts),
+        ControlReply::Posts(posts) => data(posts),
+        ControlReply::Doctor(doctor) => data(doctor),
+        ControlReply::Users(users) => data(users),
+        ControlReply::Quarantine(list) => data(list),
+        ControlReply::Quarantined(message) => data(message),
+        ControlReply::Done { text, count } => data(Done { text, count }),
+        ControlReply::Counted(counted) => data(counted),
+        ControlReply::Error(Problem { code, text }) => {
             let mut response = problem(status_of(code), code, &text);
             if response.status() == StatusCode::SERVICE_UNAVAILABLE {
                 response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_S.into());

@@ -11,7 +11,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use stentor_control::format::instant;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{Reply, Request, Requester, Verb};
+use stentor_control::{ControlReply, Request, Requester, Verb};
 
 use super::confirm;
 use super::fields::{self, Fields};
@@ -187,7 +187,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
     {
         let (verb, selection) = (*verb, selection.clone());
         let dry = Request::Act { verb, selection, dry_run: true, reason: None };
-        if let Reply::Counted(counted) = http.ask(dry, peer.clone()).await
+        if let ControlReply::Counted(counted) = http.ask(dry, peer.clone()).await
             && confirm::touched(&counted) >= progress::RECIPIENTS_MIN
         {
             return progress::begin(&http, request, peer, verb, confirm::touched(&counted), &fields.next);
@@ -196,7 +196,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
     let lasts_s = if let Request::Suspend { for_s, .. } = &request { *for_s } else { None };
     match http.ask(request, peer).await {
         // In the same zone as all other times.
-        Reply::Done { count: Some(1), .. } if let Some(s) = lasts_s => {
+        ControlReply::Done { count: Some(1), .. } if let Some(s) = lasts_s => {
             let end = http.core.clock.now().saturating_add(s * 1000);
             page::go_on(&fields.next, true, &format!("Suspended until {}.", instant(end, &http.zone)))
         }

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use stentor_admin::causes;
 use stentor_control::problem::Problem;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{ActionResult, ErrorCode, Reply, Request, Requester, Selection, Subject, Verb};
+use stentor_control::{ActionResult, ControlReply, ErrorCode, Request, Requester, Selection, Subject, Verb};
 use stentor_core::Core;
 
 use super::fields::{self, Fields};
@@ -57,7 +57,7 @@ pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Re
     }
     let dry = Request::Act { verb: *verb, selection: selection.clone(), dry_run: true, reason: None };
     match http.ask(dry, peer.clone()).await {
-        Reply::Counted(counted) => fields.covers(touched(&counted)),
+        ControlReply::Counted(counted) => fields.covers(touched(&counted)),
         // The request itself will report the error.
         _ => true,
     }
@@ -77,12 +77,12 @@ pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request,
             selection.as_of = None;
             let dry = Request::Act { verb, selection: selection.clone(), dry_run: true, reason: None };
             match http.ask(dry, peer).await {
-                Reply::Counted(counted) => {
+                ControlReply::Counted(counted) => {
                     recipients = touched(&counted);
                     as_of = counted.as_of;
                     (of_verb(verb, &counted), Some(selection))
                 }
-                Reply::Error(problem) => return frame.problem(section(&fields.next), &problem),
+                ControlReply::Error(problem) => return frame.problem(section(&fields.next), &problem),
                 _ => return frame.problem("/", &unexpected()),
             }
         }

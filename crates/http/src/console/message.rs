@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Fates, MessageView, RecipientState, RecipientView, Reply};
+use stentor_control::{ControlReply, ErrorCode, Fates, MessageView, RecipientState, RecipientView};
 use stentor_mail::heading::Heading;
 use stentor_queue::ids::{AddressId, MessageId};
 use stentor_records::civil::Zone;
@@ -44,11 +44,11 @@ pub async fn page(
     // An unreadable place means the beginning.
     let after = query.after.parse().ok().map(AddressId);
     let view = match http.operator.show(known, after, RECIPIENTS).await {
-        Reply::Message(view) => view,
-        Reply::Error(_) if http.core.with(|hub, _| hub.store.in_quarantine(known).is_some()) => {
+        ControlReply::Message(view) => view,
+        ControlReply::Error(_) if http.core.with(|hub, _| hub.store.in_quarantine(known).is_some()) => {
             return Redirect::to(&format!("/quarantine/{known}")).into_response();
         }
-        Reply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
+        ControlReply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
         _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let post = report::post(&http.core, known, None, &http.zone).await;

@@ -13,7 +13,7 @@ use maud::html;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use stentor_admin::verbs::who;
-use stentor_control::{Reply, Request, Requester, Verb};
+use stentor_control::{ControlReply, Request, Requester, Verb};
 
 use super::format::{number, percent, plural};
 use super::page::{self, Frame};
@@ -34,11 +34,11 @@ pub struct ActionOutcome {
 }
 
 impl ActionOutcome {
-    pub fn of(reply: Reply) -> ActionOutcome {
+    pub fn of(reply: ControlReply) -> ActionOutcome {
         let (is_well, text) = match reply {
-            Reply::Done { text, .. } => (true, text),
-            Reply::Counted(counted) => (true, counted.text),
-            Reply::Error(problem) => (false, problem.text),
+            ControlReply::Done { text, .. } => (true, text),
+            ControlReply::Counted(counted) => (true, counted.text),
+            ControlReply::Error(problem) => (false, problem.text),
             _ => (false, "unexpected answer".to_owned()),
         };
         ActionOutcome { is_well, text }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use stentor_admin::quarantine;
 use stentor_control::problem::Problem;
 use stentor_control::{
-    ErrorCode, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply, Request, Selection,
+    ControlReply, ErrorCode, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Request, Selection,
 };
 use stentor_queue::ids::MessageId;
 
@@ -66,8 +66,8 @@ pub async fn page(State(http): State<Http>, Query(query): Query<QuarantineQuery>
     let after = query.after.parse().ok();
     let options = QuarantineOptions { selection: query.selection(), rows_max: ROWS, after };
     let list = match quarantine::list(&http.core, &options).await {
-        Reply::Quarantine(list) => list,
-        Reply::Error(problem) => return frame.problem("/quarantine", &problem),
+        ControlReply::Quarantine(list) => list,
+        ControlReply::Error(problem) => return frame.problem("/quarantine", &problem),
         _ => return frame.problem("/quarantine", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let all = format!(
@@ -181,8 +181,8 @@ pub async fn one(State(http): State<Http>, Path(id): Path<String>, frame: Frame)
         return frame.sorry(StatusCode::UNAUTHORIZED, "/quarantine", "Login needed", &text);
     };
     let message = match http.ask(Request::QuarantineShow { id: known }, peer).await {
-        Reply::Quarantined(message) => message,
-        Reply::Error(problem) => return frame.problem("/quarantine", &problem),
+        ControlReply::Quarantined(message) => message,
+        ControlReply::Error(problem) => return frame.problem("/quarantine", &problem),
         _ => return frame.problem("/quarantine", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let buttons = [

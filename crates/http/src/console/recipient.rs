@@ -7,7 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
-use stentor_control::{AddressView, Control, RecipientState, RecipientView, Reply, Request};
+use stentor_control::{AddressView, Control, ControlReply, RecipientState, RecipientView, Request};
 use stentor_mail::heading::Heading;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageId, Ms};
@@ -41,8 +41,8 @@ pub async fn page(
     }
     let request = Request::Address { address: address.to_owned() };
     let now = match http.operator.handle(request, act::reader()).await {
-        Reply::Address(view) => known(&frame, &view, &waiting(&http, &view.messages).await),
-        Reply::Error(problem) => html! {
+        ControlReply::Address(view) => known(&frame, &view, &waiting(&http, &view.messages).await),
+        ControlReply::Error(problem) => html! {
             div.head { h1 { (format::address(address)) } }
             section.panel aria-label="Look up" { (form(address)) p.empty { (shown(&problem.text)) } }
         },

@@ -9,8 +9,8 @@ use stentor_admin::verbs::{queue_only_views, standing_bounces};
 use stentor_control::problem::Problem;
 use stentor_control::site_view::site_state;
 use stentor_control::{
-    Control, ErrorCode, HostView, PathView, QueueOnlyView, Reply, Request, SiteRow, SiteView, StandingBounceView,
-    WeakTlsView, tls_words,
+    Control, ControlReply, ErrorCode, HostView, PathView, QueueOnlyView, Request, SiteRow, SiteView,
+    StandingBounceView, WeakTlsView, tls_words,
 };
 use stentor_queue::ids::Ms;
 use stentor_records::civil::Zone;
@@ -161,8 +161,8 @@ pub fn sites_table(rows: &[SiteRow], now: u64) -> Markup {
 pub async fn one(State(http): State<Http>, Query(query): Query<SitesQuery>, frame: Frame) -> Response {
     let request = Request::Site { name: query.name.trim().to_owned(), list: None };
     let view = match http.operator.handle(request, act::reader()).await {
-        Reply::Site(view) => view,
-        Reply::Error(problem) => return frame.problem("/sites", &problem),
+        ControlReply::Site(view) => view,
+        ControlReply::Error(problem) => return frame.problem("/sites", &problem),
         _ => return frame.problem("/sites", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let pause = if view.suspended {

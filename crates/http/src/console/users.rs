@@ -7,7 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use stentor_control::problem::Problem;
 use stentor_control::users_view::{Share, UserRow, UsersView};
-use stentor_control::{ErrorCode, Reply, Request};
+use stentor_control::{ControlReply, ErrorCode, Request};
 
 use super::format::{bar, number, plural, shown};
 use super::page::{Frame, heading};
@@ -20,8 +20,8 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
         return frame.for_operators("/users", "Users", "Users are", "stentor user list");
     };
     let view = match http.ask(Request::Users, peer).await {
-        Reply::Users(view) => view,
-        Reply::Error(problem) => return frame.problem("/users", &problem),
+        ControlReply::Users(view) => view,
+        ControlReply::Error(problem) => return frame.problem("/users", &problem),
         _ => return frame.problem("/users", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };
     let main = html! {

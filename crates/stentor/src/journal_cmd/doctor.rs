@@ -16,7 +16,7 @@ use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::foreign::{marked, restored};
 use stentor_control::format::{plural, span};
-use stentor_control::{Client, Reply, Request};
+use stentor_control::{Client, ControlReply, Request};
 use stentor_journal::{Disk, Irregularity, RealDisk, SegmentState};
 
 use stentor_records::escape::printable;
@@ -298,7 +298,7 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
 /// Asks the running server for its health.
 fn ask(socket: &Path, notes: &mut Vec<Note>) {
     match Client::connect(socket).and_then(|mut client| client.ask(&Request::Doctor)) {
-        Ok(Reply::Doctor(doctor)) => {
+        Ok(ControlReply::Doctor(doctor)) => {
             if doctor.findings.iter().any(|finding| finding.condition == DISK_FULL) {
                 notes.retain(|note| note.condition != DISK_FULL);
             }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use stentor_control::protocol::RECIPIENTS_DEFAULT;
 use stentor_control::view::Subject;
-use stentor_control::{Observe, Reply, Request, RowKind, View, render};
+use stentor_control::{ControlReply, Observe, Request, RowKind, View, render};
 use stentor_queue::ids::MessageId;
 
 use super::cat;
@@ -87,7 +87,7 @@ fn show(view: View, stuck: Option<u32>, args: &QueryArgs) -> ExitCode {
         (Some(rows), _) => query(args, &Request::QueueStuck(View { rows_max: Some(rows), ..view })),
         (None, Some(RowKind::Age)) => query(args, &Request::Observe(Observe::Ages(view))),
         (None, Some(RowKind::List)) => query_with(args, &Request::Queue(view), |reply| match reply {
-            Reply::Queue(queue) => render::queue_by_list(queue, width()),
+            ControlReply::Queue(queue) => render::queue_by_list(queue, width()),
             other => shown(other),
         }),
         (None, _) => query(args, &Request::Queue(view)),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::{Config, ConfigKey, Severity};
-use stentor_control::{Client, ControlError, Reply, Request};
+use stentor_control::{Client, ControlError, ControlReply, Request};
 use stentor_journal::RealDisk;
 
 /// A finding about a key in a section.
@@ -85,7 +85,7 @@ impl RunningServer {
     fn look(config: &Config) -> RunningServer {
         let socket = &config.control.socket;
         match Client::connect(socket).and_then(|mut client| client.ask(&Request::Status)) {
-            Ok(Reply::Status(status)) => return RunningServer::Listens(status.listening),
+            Ok(ControlReply::Status(status)) => return RunningServer::Listens(status.listening),
             Err(error) if is_closed(&error) => return RunningServer::Silent(error.to_string()),
             _ => {}
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
 use stentor_control::protocol::snapshot_of;
-use stentor_control::{Client, ControlError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
+use stentor_control::{Client, ControlError, ControlReply, Mailqq, MailqqOptions, Observe, Request, render};
 use stentor_control::{Snapshot, WatchOptions};
 
 use stentor_logfiles::zone;
@@ -77,7 +77,9 @@ fn watch_once(
     match reply {
         Err(_) if !goes_on => Ok(false),
         // The count is reached, or the server is stopping.
-        Ok(Reply::Done { count, .. }) => Ok(options.count == 0 || count.unwrap_or(0) < options.count || is_ending),
+        Ok(ControlReply::Done { count, .. }) => {
+            Ok(options.count == 0 || count.unwrap_or(0) < options.count || is_ending)
+        }
         Ok(_) => Ok(true),
         Err(error) => Err(error),
     }
@@ -246,7 +248,8 @@ fn answer_all(socket: &Path, wished: &Receiver<UserRequest>, is_over: &AtomicBoo
             until_look = MESSAGES_PAUSE;
             let request = Request::Observe(Observe::Mailqq(messages.clone()));
             // The other thread reports a lost server.
-            if let Ok(Reply::Mailqq(mailqq)) = Client::connect(socket).and_then(|mut client| client.ask(&request))
+            if let Ok(ControlReply::Mailqq(mailqq)) =
+                Client::connect(socket).and_then(|mut client| client.ask(&request))
                 && tell.send(News::Messages(mailqq)).is_err()
             {
                 return;
@@ -263,13 +266,13 @@ fn act(socket: &Path, request: &Request) -> Result<String, String> {
         client.ask(request)
     });
     match answer {
-        Ok(Reply::Counted(counted)) if counted.dry_run == Some(true) => {
+        Ok(ControlReply::Counted(counted)) if counted.dry_run == Some(true) => {
             let (recipients, messages) = (counted.count.unwrap_or(0), counted.messages.unwrap_or(0));
             let recipients = recipients + counted.in_flight.unwrap_or(0);
             Ok(format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message")))
         }
-        Ok(Reply::Counted(counted)) => Ok(counted.text),
-        Ok(Reply::Done { text, .. }) => Ok(text),
+        Ok(ControlReply::Counted(counted)) => Ok(counted.text),
+        Ok(ControlReply::Done { text, .. }) => Ok(text),
         Ok(reply) => Ok(render::reply(&reply, &zone::local())),
         Err(error) => Err(error.to_string()),
     }
