@@ -8,7 +8,7 @@
 
 use crate::protocol::{CHUNK_BYTES_MAX, HeaderReader};
 use stentor_mail::reply::Reply;
-use stentor_mime::recode::{Converter, Recoding, Survey, Target};
+use stentor_mime::recode::{Converter, RecodeTarget, Recoding, Survey};
 use stentor_smtp::server::{EndOfData, TextBody};
 use tokio::task::yield_now;
 
@@ -34,7 +34,7 @@ pub async fn recoded<C: Content>(
     content: &mut C,
     ours: usize,
     size_max: u64,
-    target: Target,
+    target: RecodeTarget,
 ) -> Result<RecodeResult, Reply> {
     let size_max = size_max.saturating_add(GROWTH_BYTES);
     let mut buffer = vec![0; CHUNK_BYTES_MAX];

@@ -6,7 +6,7 @@
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_mime::recode::Target;
+use stentor_mime::recode::RecodeTarget;
 
 use crate::field_edit::{FieldEdit, FieldEditError};
 use crate::hop::{HopError, NextHop};
@@ -43,7 +43,7 @@ pub enum RuleAction {
     /// Fields of the message's header are removed or changed.
     EditHeader(FieldEdit),
     /// The message is stored with other transfer encodings.
-    TransferEncoding(Target),
+    TransferEncoding(RecodeTarget),
     Warn(Box<str>),
     Class(Class),
     Route(NextHop),
@@ -112,8 +112,8 @@ impl RuleAction {
             "remove_header" => Ok(RuleAction::EditHeader(FieldEdit::removal(rest)?)),
             "replace_header" => Ok(RuleAction::EditHeader(FieldEdit::replacement(rest)?)),
             "transfer_encoding" => match rest.to_ascii_lowercase().as_str() {
-                "7bit" => Ok(RuleAction::TransferEncoding(Target::SevenBit)),
-                "8bit" => Ok(RuleAction::TransferEncoding(Target::EightBit)),
+                "7bit" => Ok(RuleAction::TransferEncoding(RecodeTarget::SevenBit)),
+                "8bit" => Ok(RuleAction::TransferEncoding(RecodeTarget::EightBit)),
                 _ => Err(ActionError::Missing { word: word.to_owned(), what: "`8bit` or `7bit`" }),
             },
             "route" => Ok(RuleAction::Route(NextHop::parse(rest, smtp_port)?)),
@@ -290,7 +290,10 @@ mod tests {
             RuleAction::parse("remove_header X-A: b", 25),
             Ok(RuleAction::EditHeader(FieldEdit::removal("x-a: b").unwrap()))
         );
-        assert_eq!(RuleAction::parse("transfer_encoding 8BIT", 25), Ok(RuleAction::TransferEncoding(Target::EightBit)));
+        assert_eq!(
+            RuleAction::parse("transfer_encoding 8BIT", 25),
+            Ok(RuleAction::TransferEncoding(RecodeTarget::EightBit))
+        );
         assert_eq!(RuleAction::parse_postfix("1234", 25), Ok(RuleAction::End(FinalAction::Ok)));
         assert_eq!(RuleAction::parse_postfix("permit", 25), Ok(RuleAction::End(FinalAction::Ok)));
         assert_eq!(RuleAction::parse_postfix("INFO x", 25), Ok(RuleAction::Warn("x".into())));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mime::recode::Target;
+use stentor_mime::recode::RecodeTarget;
 use stentor_policy as policy;
 
 use crate::action::RuleAction;
@@ -118,7 +118,7 @@ pub struct Marks {
     pub bcc: Vec<(Address, DecisionReason)>,
     pub prepend: Vec<Box<str>>,
     pub edits: Vec<FieldEdit>,
-    pub transfer_encoding: Option<Target>,
+    pub transfer_encoding: Option<RecodeTarget>,
     pub warn: Vec<Box<str>>,
     /// Actions of rules that only warn.
     pub would: Vec<(DryRunAction, DecisionReason)>,

@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_mime::recode::Target;
+use stentor_mime::recode::RecodeTarget;
 
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, DecisionReason, Marks};
@@ -43,7 +43,7 @@ pub struct Wishes {
     /// Edits of its header fields.
     pub edits: Vec<FieldEdit>,
     /// Transfer encoding of its texts.
-    pub transfer_encoding: Option<Target>,
+    pub transfer_encoding: Option<RecodeTarget>,
     remarks: Vec<(Remark, RemarkRecipients)>,
 }
 

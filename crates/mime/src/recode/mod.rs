@@ -88,17 +88,17 @@ const WHOLE_LINE_BYTES_MAX: usize = 1024;
 
 /// Target of a conversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum RecodeTarget {
     SevenBit,
     EightBit,
 }
 
-impl Target {
+impl RecodeTarget {
     /// The name in `Content-Transfer-Encoding`.
     pub fn name(self) -> &'static str {
         match self {
-            Target::SevenBit => "7bit",
-            Target::EightBit => "8bit",
+            RecodeTarget::SevenBit => "7bit",
+            RecodeTarget::EightBit => "8bit",
         }
     }
 }

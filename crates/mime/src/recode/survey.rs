@@ -2,12 +2,12 @@
 //! large will it be?
 
 use super::eight_bit::Decoding;
-use super::{ConvertError, Converter, Target, is_plain};
+use super::{ConvertError, Converter, RecodeTarget, is_plain};
 
 /// Examines a content: call `push` with its octets, then `finish`.
 #[derive(Debug)]
 pub struct Survey {
-    target: Target,
+    target: RecodeTarget,
     converter: Converter,
     result: Result<(), ConvertError>,
     is_plain: bool,
@@ -25,10 +25,10 @@ pub struct Recoding {
 }
 
 impl Survey {
-    pub fn new(target: Target) -> Survey {
+    pub fn new(target: RecodeTarget) -> Survey {
         let converter = match target {
-            Target::SevenBit => Converter::new(),
-            Target::EightBit => Converter::decoding(Decoding::default()),
+            RecodeTarget::SevenBit => Converter::new(),
+            RecodeTarget::EightBit => Converter::decoding(Decoding::default()),
         };
         Survey { target, converter, result: Ok(()), is_plain: true, size: 0, out: Vec::new() }
     }
@@ -48,7 +48,7 @@ impl Survey {
     /// # Errors
     /// It cannot be converted.
     pub fn finish(mut self) -> Result<(Option<Recoding>, usize), ConvertError> {
-        if self.target == Target::SevenBit && self.is_plain {
+        if self.target == RecodeTarget::SevenBit && self.is_plain {
             return Ok((None, 0));
         }
         self.result?;

@@ -7,7 +7,7 @@ use super::tests::{bodies, nested, shipped_messages, with_crlf};
 use super::*;
 
 /// Runs both passes, in pieces. `None`: nothing changes.
-fn recode(target: Target, raw: &[u8], cut: usize) -> Result<Option<Vec<u8>>, ConvertError> {
+fn recode(target: RecodeTarget, raw: &[u8], cut: usize) -> Result<Option<Vec<u8>>, ConvertError> {
     let mut survey = Survey::new(target);
     raw.chunks(cut).for_each(|piece| survey.push(piece));
     let (Some(Recoding { mut converter, size }), _) = survey.finish()? else { return Ok(None) };
@@ -21,12 +21,12 @@ fn recode(target: Target, raw: &[u8], cut: usize) -> Result<Option<Vec<u8>>, Con
 }
 
 fn decoded(message: &str) -> String {
-    let out = recode(Target::EightBit, message.as_bytes(), 1_000_000).unwrap();
+    let out = recode(RecodeTarget::EightBit, message.as_bytes(), 1_000_000).unwrap();
     String::from_utf8(out.unwrap_or_else(|| message.into())).unwrap()
 }
 
 fn stays(message: &str) {
-    assert_eq!(recode(Target::EightBit, message.as_bytes(), 7), Ok(None), "{message}");
+    assert_eq!(recode(RecodeTarget::EightBit, message.as_bytes(), 7), Ok(None), "{message}");
 }
 
 fn text(encoding: &str, body: &str) -> String {
@@ -195,13 +195,13 @@ fn memory_is_bounded() {
 
 /// Compares every part as a strict reader and as mail-parser see it.
 fn check(raw: &[u8], cut: usize) {
-    let eight = recode(Target::EightBit, raw, cut).unwrap();
-    assert_eq!(recode(Target::EightBit, raw, raw.len().max(1)).unwrap(), eight, "cuts do not matter");
+    let eight = recode(RecodeTarget::EightBit, raw, cut).unwrap();
+    assert_eq!(recode(RecodeTarget::EightBit, raw, raw.len().max(1)).unwrap(), eight, "cuts do not matter");
     let Some(eight) = eight else { return };
     assert_ne!(eight, raw);
     assert_eq!(bodies(raw), bodies(&eight), "{}", String::from_utf8_lossy(&eight));
-    assert_eq!(recode(Target::EightBit, &eight, cut), Ok(None), "all that can be done is done at once");
-    match recode(Target::SevenBit, &eight, cut) {
+    assert_eq!(recode(RecodeTarget::EightBit, &eight, cut), Ok(None), "all that can be done is done at once");
+    match recode(RecodeTarget::SevenBit, &eight, cut) {
         Ok(Some(seven)) => assert_eq!(bodies(raw), bodies(&seven)),
         Ok(None) => assert!(eight.is_ascii()),
         // Only for input that had 8-bit octets before.
@@ -219,7 +219,7 @@ fn real_messages_keep_their_bodies() {
         }
         println!("{}", path.display());
         let raw = with_crlf(&std::fs::read(&path).unwrap());
-        changed += u32::from(recode(Target::EightBit, &raw, 7).unwrap().is_some());
+        changed += u32::from(recode(RecodeTarget::EightBit, &raw, 7).unwrap().is_some());
         check(&raw, 7);
     }
     println!("{changed} have changed");
@@ -265,18 +265,18 @@ proptest! {
     #[test]
     fn there_and_back(body in "([a-zé= .-]{0,40}\r\n){1,5}", cut in 1usize..50) {
         let raw = format!("MIME-Version: 1.0\r\n{}", text("8bit", &body));
-        if let Some(seven) = recode(Target::SevenBit, raw.as_bytes(), cut).unwrap() {
+        if let Some(seven) = recode(RecodeTarget::SevenBit, raw.as_bytes(), cut).unwrap() {
             prop_assert!(seven.is_ascii());
-            prop_assert_eq!(recode(Target::EightBit, &seven, cut).unwrap(), Some(raw.into_bytes()));
+            prop_assert_eq!(recode(RecodeTarget::EightBit, &seven, cut).unwrap(), Some(raw.into_bytes()));
         }
     }
 
     #[test]
     fn any_bytes(text in "(\r\n|\r|\n|--a|=|=C3=A9|w6k=|Content-Transfer-Encoding: (base64|quoted-printable)\r\n|Content-Type: multipart/(x|signed); boundary=a\r\n|message/rfc822|[ -~é\\x00]){0,40}", cut in 1usize..9) {
-        let whole = recode(Target::EightBit, text.as_bytes(), 1_000);
-        prop_assert_eq!(&whole, &recode(Target::EightBit, text.as_bytes(), cut));
+        let whole = recode(RecodeTarget::EightBit, text.as_bytes(), 1_000);
+        prop_assert_eq!(&whole, &recode(RecodeTarget::EightBit, text.as_bytes(), cut));
         if let Ok(Some(out)) = whole {
-            prop_assert_eq!(recode(Target::EightBit, &out, cut), Ok(None));
+            prop_assert_eq!(recode(RecodeTarget::EightBit, &out, cut), Ok(None));
         }
     }
 }
@@ -284,7 +284,7 @@ proptest! {
 #[test]
 fn texts_that_stay_encoded_are_counted() {
     let stayed = |text: &str| {
-        let mut survey = Survey::new(Target::EightBit);
+        let mut survey = Survey::new(RecodeTarget::EightBit);
         survey.push(text.as_bytes());
         let (recoding, stayed) = survey.finish().unwrap();
         (recoding.is_some(), stayed)

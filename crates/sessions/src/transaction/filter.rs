@@ -14,7 +14,7 @@ use stentor_milter::{
     ClientFacts, Content, Edit, FilterResult, MailFacts, MilterRefusal, RcptFacts, RecipientChange, RecodeResult,
     SessionMilters, each_field, edit_fields, recoded,
 };
-use stentor_mime::recode::Target;
+use stentor_mime::recode::RecodeTarget;
 use stentor_policy::AddressClass;
 use stentor_rules::{AuthResults, ClientName, Key, Remark, RemarkRecipients, claims};
 use stentor_smtp::server::{EndOfData, RcptTo};
@@ -139,7 +139,7 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        target: Target,
+        target: RecodeTarget,
         Received { end, own_fields }: &mut Received<'_>,
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;

@@ -5,7 +5,7 @@
 
 use stentor_mail::headers::LEFT_OUT;
 use stentor_mime::field::{Edit, Section, Token};
-use stentor_mime::recode::{Survey, Target};
+use stentor_mime::recode::{RecodeTarget, Survey};
 use stentor_rules::{FieldEdit, Marks, Remark};
 
 /// Reads a stored message in pieces.
@@ -14,13 +14,13 @@ pub(super) struct MessageChanges {
     section: Section,
     /// Name and value of each field.
     fields: Vec<(Vec<u8>, Vec<u8>)>,
-    surveys: Vec<(Target, Survey)>,
+    surveys: Vec<(RecodeTarget, Survey)>,
 }
 
 impl MessageChanges {
     /// `may_recode`: rules may demand a transfer encoding.
     pub fn new(may_recode: bool) -> MessageChanges {
-        let targets: &[Target] = if may_recode { &[Target::SevenBit, Target::EightBit] } else { &[] };
+        let targets: &[RecodeTarget] = if may_recode { &[RecodeTarget::SevenBit, RecodeTarget::EightBit] } else { &[] };
         let surveys = targets.iter().map(|target| (*target, Survey::new(*target))).collect();
         MessageChanges { section: Section::bare(), fields: Vec::new(), surveys }
     }
@@ -109,11 +109,11 @@ mod tests {
         let encoded = "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\
                        Content-Transfer-Encoding: quoted-printable\r\n\r\nGr=C3=BC=C3=9Fe\r\n";
         let plain = "Subject: x\r\n\r\nbody\r\n";
-        assert_eq!(of(Target::EightBit, encoded), "in transfer encoding 8bit");
-        assert_eq!(of(Target::SevenBit, encoded), "");
-        assert_eq!(of(Target::EightBit, plain), "");
-        assert_eq!(of(Target::SevenBit, plain), "");
-        let cannot = of(Target::SevenBit, "To: \u{e9}@x.example\r\n\r\nbody\r\n");
+        assert_eq!(of(RecodeTarget::EightBit, encoded), "in transfer encoding 8bit");
+        assert_eq!(of(RecodeTarget::SevenBit, encoded), "");
+        assert_eq!(of(RecodeTarget::EightBit, plain), "");
+        assert_eq!(of(RecodeTarget::SevenBit, plain), "");
+        let cannot = of(RecodeTarget::SevenBit, "To: \u{e9}@x.example\r\n\r\nbody\r\n");
         assert!(cannot.starts_with("unchanged, not in transfer encoding 7bit: 8-bit characters"), "{cannot}");
     }
 }

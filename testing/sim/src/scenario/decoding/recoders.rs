@@ -1,7 +1,7 @@
 //! What conversion costs on the way out: header fields encoded and folded for hosts without 8BITMIME, and for any host where a line is
 //! over 998 octets; bodies that are encoded and decoded. Any client chooses them, and each attempt to deliver pays for them.
 
-use stentor_mime::recode::{Converter, Survey, Target};
+use stentor_mime::recode::{Converter, RecodeTarget, Survey};
 
 use super::chain::thread_ns;
 use super::grammar::Decoder;
@@ -153,7 +153,7 @@ fn converted(mut converter: Converter, message: &[u8]) {
 }
 
 fn surveyed(message: &[u8]) {
-    let mut survey = Survey::new(Target::EightBit);
+    let mut survey = Survey::new(RecodeTarget::EightBit);
     message.chunks(PIECE_BYTES).for_each(|piece| survey.push(piece));
     std::hint::black_box(survey.finish().is_ok());
 }
