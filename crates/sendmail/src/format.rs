@@ -7,9 +7,8 @@
 //! The message precedes the envelope, since `-t` finds recipients while the message is written; the head is written
 //! last. All numbers are little-endian.
 
+use stentor_mail::dsn::Ret;
 use xxhash_rust::xxh3::Xxh3;
-
-use crate::options::Ret;
 
 pub const HEAD_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"StSubmit";

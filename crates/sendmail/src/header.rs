@@ -29,7 +29,7 @@ struct Field {
 }
 
 #[derive(Default)]
-pub struct Header {
+pub struct HeaderSection {
     fields: Vec<Field>,
     bytes: u64,
 }
@@ -56,7 +56,7 @@ pub struct Missing<'a> {
     pub hostname: &'a str,
 }
 
-impl Header {
+impl HeaderSection {
     /// Adds a line without its end.
     ///
     /// # Errors
@@ -215,8 +215,8 @@ mod tests {
         hostname: "mx.example",
     };
 
-    fn header(text: &str) -> Header {
-        let mut header = Header::default();
+    fn header(text: &str) -> HeaderSection {
+        let mut header = HeaderSection::default();
         for line in text.lines() {
             assert_eq!(header.take(line.as_bytes()).unwrap(), LineKind::Field, "{line}");
         }
@@ -268,7 +268,7 @@ mod tests {
     fn no_value_begins_a_field_or_hides_one() {
         let done = completed("Subject: a\rBcc: evil@x\0\nTo: b@x", &MISSING);
         assert!(done.starts_with("Subject: a Bcc: evil@x \nTo: b@x\n"), "{done:?}");
-        let mut header = Header::default();
+        let mut header = HeaderSection::default();
         assert_eq!(header.take(b" not a continuation").unwrap(), LineKind::Body);
         assert_eq!(header.take(b"plain text").unwrap(), LineKind::Body);
         assert_eq!(header.take(b": x").unwrap(), LineKind::Body);
@@ -278,11 +278,11 @@ mod tests {
 
     #[test]
     fn a_header_has_limits() {
-        let mut header = Header::default();
+        let mut header = HeaderSection::default();
         let line = format!("X: {}", "x".repeat(100_000)).into_bytes();
         let taken = (0..20).map(|_| header.take(&line)).find(Result::is_err);
         assert_eq!(taken.unwrap().unwrap_err().code, EX_DATAERR);
-        let mut header = Header::default();
+        let mut header = HeaderSection::default();
         assert!((0..=HEADER_FIELDS_MAX).any(|_| header.take(b"X: y").is_err()));
     }
 

@@ -10,6 +10,8 @@
 
 use std::path::PathBuf;
 
+use stentor_mail::dsn::Ret;
+
 use crate::exit::{EX_DATAERR, EX_OK, EX_USAGE, ExitError};
 
 /// NOTIFY of a recipient (RFC 3461 section 4.1), as bits.
@@ -42,12 +44,6 @@ pub enum Mode {
     Flush,
     /// `-q` with an interval: the server runs the queue by itself.
     Nothing,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ret {
-    Full,
-    Headers,
 }
 
 /// Selector of a partial queue run.

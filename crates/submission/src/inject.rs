@@ -18,7 +18,6 @@ use stentor_mail::dsn;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_sendmail::addresses::qualified;
 use stentor_sendmail::format::SubmissionEnvelope;
-use stentor_sendmail::options::Ret;
 use stentor_sendmail::settings::{LocalUser, login_of};
 use stentor_sessions::{ClientName, ClientProof, Speaker, Stranger, Transaction};
 use stentor_smtp::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
@@ -210,10 +209,7 @@ impl Injection<'_> {
     ) -> Result<OfferOutcome, Reply> {
         let (core, settings) = (self.core, self.settings);
         let smtputf8 = !sender.is_ascii() || recipients.iter().any(|offered| !offered.rcpt.address.is_ascii());
-        let ret = self.opened.envelope.ret.map(|ret| match ret {
-            Ret::Full => stentor_mail::dsn::Ret::Full,
-            Ret::Headers => stentor_mail::dsn::Ret::Headers,
-        });
+        let ret = self.opened.envelope.ret;
         let envid =
             self.opened.envelope.envid.clone().filter(|envid| xtext_decode(envid).is_some_and(|id| !id.is_empty()));
         let size = Some(self.opened.head.message);

@@ -10,10 +10,9 @@ use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::{Core, intake};
 use stentor_mail::address::Address;
-use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, format_date};
+use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, Ret, format_date};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::MessageId;
-use stentor_sendmail::options::Ret;
 use stentor_smtp::server::{Notify, RcptTo};
 
 use super::file::OpenSubmission;
@@ -84,10 +83,7 @@ pub(super) async fn report(
     let settings = core.settings();
     let hostname = &settings.config.hostname;
     let envelope = &subject.opened.envelope;
-    let ret = match envelope.ret {
-        Some(Ret::Full) => dsn::Ret::Full,
-        _ => dsn::Ret::Headers,
-    };
+    let ret = envelope.ret.unwrap_or(Ret::Headers);
     let (original, is_whole) = original(subject.opened, ret);
     let (date, arrival) = (format_date(now), format_date(envelope.at));
     let bare_id = format!("{id}.report@{hostname}");
@@ -136,9 +132,9 @@ fn recipient<'a>(refused: &'a SubmissionRefusal, text: &'a str, date: &'a str) -
 
 /// Returns the message or its beginning with CRLF line ends, and whether that is all of it. Unreadable parts are left
 /// out.
-fn original(opened: &OpenSubmission, ret: dsn::Ret) -> (Vec<u8>, bool) {
+fn original(opened: &OpenSubmission, ret: Ret) -> (Vec<u8>, bool) {
     let max = match ret {
-        dsn::Ret::Full if opened.head.message <= dsn::ORIGINAL_BYTES_MAX as u64 => dsn::ORIGINAL_BYTES_MAX,
+        Ret::Full if opened.head.message <= dsn::ORIGINAL_BYTES_MAX as u64 => dsn::ORIGINAL_BYTES_MAX,
         _ => dsn::ORIGINAL_HEADER_BYTES_MAX,
     };
     let wanted = opened.head.message.min(max as u64) as usize;

@@ -13,7 +13,7 @@ use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_sendmail::addresses::{self, qualified};
 use stentor_sendmail::exit::{EX_DATAERR, EX_NOPERM, EX_NOUSER, EX_UNAVAILABLE, ExitError};
 use stentor_sendmail::format::{Recipient, SubmissionEnvelope};
-use stentor_sendmail::header::{Header, LineKind, Missing};
+use stentor_sendmail::header::{HeaderSection, LineKind, Missing};
 use stentor_sendmail::lines::{BodyLines, Lines, Part};
 use stentor_sendmail::options::{Call, Mode};
 use stentor_sendmail::settings::Settings;
@@ -126,7 +126,7 @@ pub fn shown(text: &str) -> String {
 /// Converts lines to a header and a body.
 #[derive(Default)]
 pub struct Composer {
-    header: Header,
+    header: HeaderSection,
     state: State,
     body: BodyLines,
     /// Start of a header line that arrives in parts.

@@ -13,7 +13,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_sendmail::exit::{EX_TEMPFAIL, ExitError};
 use stentor_sendmail::format::{Recipient, SubmissionEnvelope};
 use stentor_sendmail::lines::Part;
-use stentor_sendmail::options::{Call, Ret};
+use stentor_sendmail::options::Call;
 use stentor_smtp::server::{MailFrom, NOT_OFFERED, ServerConfig, ServerSession, Step};
 
 use super::folder::{Draft, Folder};
@@ -143,13 +143,14 @@ fn begin(mail: MailFrom, at: At<'_>) -> Result<Transaction<'_>, Reply> {
     };
     let allowed = permitted(Some(&sender), &at.folder.settings, at.caller);
     allowed.map_err(|failure| Reply::new(550, Enhanced::new(5, 7, 1), failure.text))?;
-    let ret = mail.ret.map(|ret| match ret {
-        stentor_mail::dsn::Ret::Full => Ret::Full,
-        stentor_mail::dsn::Ret::Headers => Ret::Headers,
-    });
     let login = at.caller.user.login.clone();
-    let envelope =
-        SubmissionEnvelope { login, sender: Some(sender), ret, envid: mail.envid, ..SubmissionEnvelope::default() };
+    let envelope = SubmissionEnvelope {
+        login,
+        sender: Some(sender),
+        ret: mail.ret,
+        envid: mail.envid,
+        ..SubmissionEnvelope::default()
+    };
     Ok(Transaction::new(envelope))
 }
 
