@@ -53,6 +53,7 @@ lint: clippy ## format, lints, import cycles, sizes, documents, signatures and n
 	python3 -B testing/checks/paths.py
 	python3 -B testing/checks/pages.py
 	python3 -B testing/checks/signatures.py
+	python3 -B testing/checks/twins.py
 	$(CARGO) fmt --all --check
 
 clippy:

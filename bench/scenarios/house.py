@@ -1,5 +1,5 @@
-"""What the source costs those who build and read it: crates in the dependency trees, import cycles, seconds of `make demo` from
-a fresh clone, sizes of the programs. There is no peer: the goal stands in its place."""
+"""What the source costs those who build and read it: crates in the dependency trees, import cycles, names with two meanings, lengths
+of documents, seconds of `make demo` from a fresh clone, sizes of the programs. There is no peer: the goal stands in its place."""
 
 import json
 import os
@@ -15,6 +15,10 @@ from results import Goal
 SERVER_CRATES_GOAL = 220
 SERVER_MIB_GOAL = 20
 DEMO_S_GOAL = 180
+ARCHITECTURE_OCTETS_GOAL = 15_000
+CHANGELOG_OCTETS_GOAL = 4_096
+README_LINES_GOAL = 100
+OPERATE_LINES_GOAL = 250
 SHOWN = Goal(ratio=0)
 BUILD = ["cargo", "build", "--locked", "--profile", "demo", "-p", "stentor", "-p", "stentor-kit", "--no-default-features"]
 # If not: without sizes and `make demo`, which take a release build and minutes.
@@ -29,13 +33,76 @@ class Cycles:
     smoke = {}
 
     def run(self, bench):
-        sys.path.insert(0, os.path.join(root(bench), "testing", "checks"))
+        import_checks(bench)
         import cycles
         import workspace
 
         sys.setrecursionlimit(10_000)
         found = [text for crate in workspace.crates() for text in cycles.cycles(workspace.ROOT / crate / "src")]
         record(bench, self.name, "cycles", len(found), "testing/checks/cycles.py", 0, found=found)
+
+
+class Twins:
+    """Public types of the server's crates with the name of another crate's, apart from idiomatic local names, none of them allowed."""
+
+    name = "house.twins"
+    entries = ("",)
+    smoke = {}
+
+    def run(self, bench):
+        import_checks(bench)
+        import twins
+
+        found = twins.faults(twins.server_crates())
+        record(bench, self.name, "names", len(found), "testing/checks/twins.py", 0, found=found)
+
+
+class Tuples:
+    """Functions that take a tuple apart in their signature, none of them allowed."""
+
+    name = "house.tuples"
+    entries = ("",)
+    smoke = {}
+
+    def run(self, bench):
+        import_checks(bench)
+        import signatures
+
+        found = [f"{place}: {function}" for place, function in signatures.places(signatures.tuples)]
+        record(bench, self.name, "functions", len(found), "testing/checks/signatures.py", 0, found=found)
+
+
+class Participles:
+    """Types called by a participle, a pronoun or an adverb alone, none of them allowed."""
+
+    name = "house.participles"
+    entries = ("",)
+    smoke = {}
+
+    def run(self, bench):
+        import_checks(bench)
+        import signatures
+
+        found = [f"{place}: {word}" for place, word in signatures.places(signatures.nameless)]
+        record(bench, self.name, "types", len(found), "testing/checks/signatures.py", 0, found=found)
+
+
+class Documents:
+    """Lengths of the pages that everybody reads."""
+
+    name = "house.documents"
+    entries = (".architecture", ".changelog", ".readme", ".operate")
+    smoke = {}
+
+    def run(self, bench):
+        for entry, page, goal in zip(self.entries, ["ARCHITECTURE.md", "CHANGELOG.md"], [ARCHITECTURE_OCTETS_GOAL, CHANGELOG_OCTETS_GOAL]):
+            octets = os.path.getsize(os.path.join(root(bench), page))
+            record(bench, self.name + entry, "octets", octets, f"wc -c {page}", goal)
+        record(bench, self.name + ".readme", "lines", lines(bench, "README.md"), "wc -l README.md", README_LINES_GOAL)
+        folder = "docs/operate"
+        pages = {page: lines(bench, f"{folder}/{page}") for page in os.listdir(os.path.join(root(bench), folder)) if page.endswith(".md")}
+        longest = max(pages, key=pages.get)
+        record(bench, self.name + ".operate", "lines", pages[longest], f"wc -l {folder}/*.md", OPERATE_LINES_GOAL, page=longest)
 
 
 class Walk:
@@ -51,8 +118,8 @@ class Walk:
         before = [int(row.rsplit("|", 2)[1].split()[0].rstrip(",")) for row in table.splitlines() if row.startswith("| [")]
         for entry, section, goal in zip(self.entries, sections, before, strict=True):
             files = re.findall(r"^- `([^`]+)`", section, re.M)
-            lines = {file: sum(1 for _ in open(os.path.join(root(bench), file))) for file in files}
-            record(bench, self.name + entry, "files", len(files), "docs/design/walks.md", goal, lines=lines)
+            counts = {file: lines(bench, file) for file in files}
+            record(bench, self.name + entry, "files", len(files), "docs/design/walks.md", goal, lines=counts)
 
 
 class Build:
@@ -119,6 +186,18 @@ def record(bench, name, unit, value, command, goal=None, **detail):
 
 def root(bench):
     return os.path.dirname(os.path.dirname(bench.folder))
+
+
+def import_checks(bench):
+    """Makes the modules of testing/checks importable."""
+    folder = os.path.join(root(bench), "testing", "checks")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def lines(bench, file):
+    with open(os.path.join(root(bench), file)) as text:
+        return sum(1 for _ in text)
 
 
 def keep_configuration(cargo_home):

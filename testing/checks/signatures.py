@@ -53,13 +53,17 @@ def nameless(text):
             yield text.count("\n", 0, found.start(1)) + 1, found[1]
 
 
-def main():
-    found = []
+def places(check):
+    """File, line and name of each finding of `check` in the sources of all crates."""
     for crate in workspace.crates():
         for file in sorted((workspace.ROOT / crate).rglob("*.rs")):
-            text, name = file.read_text(), file.relative_to(workspace.ROOT)
-            found += [f"{name}:{line}: {function} takes a tuple: name what travels together" for line, function in tuples(text)]
-            found += [f"{name}:{line}: the type {word} has no noun for a name" for line, word in nameless(text)]
+            for line, name in check(file.read_text()):
+                yield f"{file.relative_to(workspace.ROOT)}:{line}", name
+
+
+def main():
+    found = [f"{place}: {function} takes a tuple: name what travels together" for place, function in places(tuples)]
+    found += [f"{place}: the type {word} has no noun for a name" for place, word in places(nameless)]
     for line in found:
         print(line)
     return 1 if found else 0

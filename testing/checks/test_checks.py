@@ -9,6 +9,7 @@ import pages
 import paths
 import signatures
 import sizes
+import twins
 
 
 class Tree(unittest.TestCase):
@@ -196,6 +197,26 @@ class Sizes(Tree):
         self.write({"lib.rs": "", **{f"m{n}.rs": "\n" * 700 for n in range(21)}})
         self.assertEqual(sizes.files_too_long("one", self.root), [])
         self.assertEqual(sizes.crate_too_long("one", self.root), ["one/src: 14700 lines, more than 14000"])
+
+
+class Twins(Tree):
+    def faults(self, one, two, local_names=()):
+        for crate, text in [("one", one), ("two", two)]:
+            (self.root / crate / "src").mkdir(parents=True, exist_ok=True)
+            (self.root / crate / "src/lib.rs").write_text(text)
+        return twins.faults(["one", "two"], self.root, frozenset(local_names))
+
+    def test_a_name_of_two_crates(self):
+        found = self.faults("pub struct Refusal;\npub enum Reply {}", "pub type Refusal = ();\nstruct Reply;\npub(crate) enum Reply {}")
+        self.assertEqual(found, ["Refusal has more than one meaning: one/src/lib.rs, two/src/lib.rs"])
+
+    def test_two_of_one_crate_are_none(self):
+        self.assertEqual(self.faults("pub struct Refusal;\nmod a {\n    pub struct Refusal;\n}", ""), [])
+        self.assertEqual(self.faults("pub struct Refusal;\npub trait Refusal {}", ""), [])
+
+    def test_a_local_name_is_one_while_two_crates_have_it(self):
+        self.assertEqual(self.faults("pub struct State;", "pub enum State {}", ["State"]), [])
+        self.assertEqual(self.faults("pub struct State;", "", ["State"]), ["State stands in one crate: remove it from LOCAL_NAMES"])
 
 
 if __name__ == "__main__":
