@@ -10,7 +10,7 @@ use std::sync::Arc;
 use stentor_addresses::AddressRole;
 use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
-use stentor_control::{ControlReply as Answer, VerifyRow, VerifyView};
+use stentor_control::{ControlReply, VerifyRow, VerifyView};
 use stentor_core::intake::IntakeRefusal;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;
@@ -37,7 +37,7 @@ const SPEAKER: Speaker<'_> = Speaker {
 };
 
 /// Verifies an address; see the module's documentation. `from` is empty for the null path.
-pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> Answer {
+pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> ControlReply {
     let settings = core.settings();
     let parsed = to.parse::<Address>().and_then(|to| match from {
         "" => Ok((None, to)),
@@ -46,7 +46,7 @@ pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> Answer {
     let (sender, address) = match parsed {
         Ok(parsed) => parsed,
         Err(why) => {
-            return Answer::error(
+            return ControlReply::error(
                 ErrorCode::BadRequest,
                 format!(
                     "{from:?} or {to:?} is not a valid address: \
@@ -63,7 +63,7 @@ pub async fn verify(core: &Arc<Core>, from: &str, to: &str) -> Answer {
     }
     let Verification { rows, more, .. } = found;
     let hostname = settings.config.hostname.clone();
-    Answer::Verified(Box::new(VerifyView { hostname, address: to.to_owned(), rows, more }))
+    ControlReply::Verified(Box::new(VerifyView { hostname, address: to.to_owned(), rows, more }))
 }
 
 /// The fate of mail to an address at this server, in words, at most [`WORDS_MAX`]; empty if it goes to its domain's

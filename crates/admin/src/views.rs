@@ -6,9 +6,7 @@ use stentor_core::hub::Hub;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{
-    ConnectionAttempt, HostReply as LastReply, Keeper, RecipientPlace as Place, SiteProgress, WaitingPlace, block_list,
-};
+use stentor_sched::{ConnectionAttempt, HostReply, Keeper, RecipientPlace, SiteProgress, WaitingPlace, block_list};
 
 /// The name of a site, or of a domain without one.
 pub fn place_name(hub: &Hub, at: WaitingPlace) -> &str {
@@ -52,12 +50,12 @@ pub fn message_fates(message: &Message) -> Fates {
 pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientView {
     let status = hub.sched.recipient_status(&hub.store, no, id, now);
     let state = match status.state {
-        Place::Sending | Place::Reporting => RecipientState::InFlight,
-        Place::Held => RecipientState::Held,
-        Place::Suspended => RecipientState::Suspended,
-        Place::QueueOnly => RecipientState::QueueOnly,
-        Place::Ready | Place::Unknown => RecipientState::Waiting,
-        Place::LookUp if status.next_try.is_none() => RecipientState::Waiting,
+        RecipientPlace::Sending | RecipientPlace::Reporting => RecipientState::InFlight,
+        RecipientPlace::Held => RecipientState::Held,
+        RecipientPlace::Suspended => RecipientState::Suspended,
+        RecipientPlace::QueueOnly => RecipientState::QueueOnly,
+        RecipientPlace::Ready | RecipientPlace::Unknown => RecipientState::Waiting,
+        RecipientPlace::LookUp if status.next_try.is_none() => RecipientState::Waiting,
         _ => RecipientState::Deferred,
     };
     let at = status.site.map_or_else(|| WaitingPlace::Domain(hub.store.book.domain(id)), WaitingPlace::Site);
@@ -78,7 +76,7 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
 }
 
 /// The last reply as shown to operators.
-pub fn reply(reply: Option<LastReply>) -> String {
+pub fn reply(reply: Option<HostReply>) -> String {
     reply.map_or_else(String::new, |reply| reply.to_string())
 }
 
@@ -90,7 +88,7 @@ pub fn words(cause: Cause, attempt: Option<ConnectionAttempt>, failed_with: Opti
 }
 
 /// The block list that the reply names; `None` if the cause is sufficient.
-pub fn listed(cause: Cause, reply: Option<&LastReply>) -> Option<String> {
+pub fn listed(cause: Cause, reply: Option<&HostReply>) -> Option<String> {
     let list = reply.filter(|_| cause == Cause::BlockListed).and_then(|reply| block_list(&reply.text))?;
     Some(format!("listed by {list}"))
 }

@@ -8,8 +8,8 @@ use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_reputation::{Answered, ClientBehaviour, DnsAnswer, Greylisted, Question};
 use stentor_rules::{
-    ClientName, Decision, Facts, Field, Included, Key, LookupResult as TableAnswer, MessageFacts, NotIncluded, Outcome,
-    Scan, ServiceAnswers, Subject, TableId, Tables,
+    ClientName, Decision, Facts, Field, Included, Key, LookupResult, MessageFacts, NotIncluded, Outcome, Scan,
+    ServiceAnswers, Subject, TableId, Tables,
 };
 
 const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\
@@ -27,8 +27,8 @@ struct Dns<'d> {
 }
 
 impl Tables for Dns<'_> {
-    fn ask(&self, _: TableId, _: Field, _: Subject<'_>) -> TableAnswer {
-        TableAnswer::NotFound
+    fn ask(&self, _: TableId, _: Field, _: Subject<'_>) -> LookupResult {
+        LookupResult::NotFound
     }
 
     fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
@@ -326,8 +326,8 @@ fn by_behaviour(config: &Config, behaviour: ClientBehaviour, greylisted: Option<
     struct Greylist(Option<Greylisted>, RefCell<u32>);
 
     impl Tables for Greylist {
-        fn ask(&self, _: TableId, _: Field, _: Subject<'_>) -> TableAnswer {
-            TableAnswer::NotFound
+        fn ask(&self, _: TableId, _: Field, _: Subject<'_>) -> LookupResult {
+            LookupResult::NotFound
         }
 
         fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {

@@ -22,8 +22,7 @@ use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
 use stentor_smtp::client::{
-    ClientError, ClientEvent, ClientSession, Extensions, OfferedMechanisms, RcptResult, RcptStage as ClientStage,
-    SaslOctets,
+    ClientError, ClientEvent, ClientSession, Extensions, OfferedMechanisms, RcptResult, RcptStage, SaslOctets,
 };
 
 use super::body::BodyProgress;
@@ -448,8 +447,8 @@ impl Connection {
             // It was the newest, whose content would be in progress.
             self.sending = None;
         }
-        let is_lost = |result: &RcptResult| matches!(result.stage, ClientStage::Lost | ClientStage::AfterDot);
-        let is_own = |result: &RcptResult| result.stage == ClientStage::Local;
+        let is_lost = |result: &RcptResult| matches!(result.stage, RcptStage::Lost | RcptStage::AfterDot);
+        let is_own = |result: &RcptResult| result.stage == RcptStage::Local;
         if !self.answered && !results.iter().any(is_lost) && !results.iter().all(is_own) {
             self.answered = true;
             self.core.known.answered(&self.target.addr, self.core.clock.steady());
@@ -473,7 +472,7 @@ impl Connection {
         let blamed = assignment.tried.as_ref().map(|tried| tried.blamed.without(Extensions::CHUNKING));
         let Some(blamed) = blamed.filter(|blamed| !blamed.is_empty()) else { return };
         let is_further = |result: &RcptResult| {
-            matches!(result.stage, ClientStage::Data | ClientStage::Final) && result.blames.is_empty()
+            matches!(result.stage, RcptStage::Data | RcptStage::Final) && result.blames.is_empty()
         };
         if results.iter().any(is_further) {
             self.remember(blamed);

@@ -6,26 +6,26 @@ use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, RcptOutcome, SessionSoFar, Stage};
-use stentor_smtp::client::{RcptResult, RcptStage as ClientStage};
+use stentor_smtp::client::{RcptResult, RcptStage};
 
 use stentor_core::assignment::Assignment;
 use stentor_core::hub::Hub;
 
-fn stage(stage: ClientStage) -> Stage {
+fn stage(stage: RcptStage) -> Stage {
     match stage {
-        ClientStage::Local => Stage::Content,
-        ClientStage::Mail => Stage::Mail,
-        ClientStage::Rcpt => Stage::Rcpt,
-        ClientStage::Data => Stage::Data,
-        ClientStage::Final => Stage::Final,
-        ClientStage::Lost => Stage::Lost,
-        ClientStage::AfterDot => Stage::LostAfterDot,
+        RcptStage::Local => Stage::Content,
+        RcptStage::Mail => Stage::Mail,
+        RcptStage::Rcpt => Stage::Rcpt,
+        RcptStage::Data => Stage::Data,
+        RcptStage::Final => Stage::Final,
+        RcptStage::Lost => Stage::Lost,
+        RcptStage::AfterDot => Stage::LostAfterDot,
     }
 }
 
 /// Whether the code is the client's own, since no host sent one.
-fn is_unanswered(stage: ClientStage) -> bool {
-    matches!(stage, ClientStage::Lost | ClientStage::AfterDot)
+fn is_unanswered(stage: RcptStage) -> bool {
+    matches!(stage, RcptStage::Lost | RcptStage::AfterDot)
 }
 
 /// Returns one outcome per recipient, in the order of the transaction.

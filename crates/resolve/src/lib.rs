@@ -56,7 +56,7 @@ use published::MxOrigin;
 pub use published::{DaneResult, DnssecFacts};
 use select::{AddressAnswer, LocalIdentity, MxAnswer, MxHost, TTL_S_MAX};
 use servers::{Asking, Servers};
-use stentor_policy::{HostSpec as RouteTo, RouteHost};
+use stentor_policy::{HostSpec, RouteHost};
 use stentor_queue::site::{Enhanced, Resolution};
 use tokio::task::JoinSet;
 
@@ -245,10 +245,10 @@ impl Resolver {
                 Err(why) => return select::temporary(Enhanced::new(4, 4, 4), why),
             };
             let names = hosts.iter().map(|host| match &host.host {
-                RouteTo::Name(name) | RouteTo::Mx(name) => Arc::from(plain(name)),
-                RouteTo::Addr(addr) => addr.to_string().into(),
+                HostSpec::Name(name) | HostSpec::Mx(name) => Arc::from(plain(name)),
+                HostSpec::Addr(addr) => addr.to_string().into(),
                 // There is no name to look up.
-                RouteTo::Unix(_) => Arc::from(""),
+                HostSpec::Unix(_) => Arc::from(""),
             });
             let answers = self.host_addresses(names.collect()).await;
             for (host, (name, (_, origin))) in hosts.iter().zip(&answers) {
@@ -261,7 +261,7 @@ impl Resolver {
             Ok(resolution) => resolution,
             Err(_) => select::temporary(Enhanced::new(4, 4, 3), "lookup of the route's hosts timed out".to_owned()),
         };
-        let is_named = hosts.iter().any(|host| matches!(host.host, RouteTo::Name(_) | RouteTo::Mx(_)));
+        let is_named = hosts.iter().any(|host| matches!(host.host, HostSpec::Name(_) | HostSpec::Mx(_)));
         if is_named && matches!(resolution, Resolution::Site(_)) {
             self.0.hint.resolved();
         }
@@ -273,7 +273,7 @@ impl Resolver {
     async fn expanded(&self, hosts: &[RouteHost], facts: &mut DnssecFacts) -> Result<(Vec<RouteHost>, u32), String> {
         let (mut named, mut ttl_s, mut failure) = (Vec::with_capacity(hosts.len()), TTL_S_MAX, None);
         for host in hosts {
-            let RouteTo::Mx(domain) = &host.host else {
+            let HostSpec::Mx(domain) = &host.host else {
                 named.push(host.clone());
                 continue;
             };
@@ -281,7 +281,8 @@ impl Resolver {
                 Ok((found, ttl, _, origin)) => {
                     ttl_s = ttl_s.min(ttl);
                     facts.found_mx(domain, &origin, found.iter().map(|host| &*host.name));
-                    let name = |found: MxHost| RouteHost { host: RouteTo::Name((&*found.name).into()), ..host.clone() };
+                    let name =
+                        |found: MxHost| RouteHost { host: HostSpec::Name((&*found.name).into()), ..host.clone() };
                     named.extend(found.into_iter().map(name));
                 }
                 Err(Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. }) => failure = Some(text),

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use stentor_policy::{HostSpec as RouteTo, RouteHost};
+use stentor_policy::{HostSpec, RouteHost};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 
@@ -197,9 +197,9 @@ pub fn route_plan(
         }
         let (preference, lmtp) = (u16::try_from(position).unwrap_or(u16::MAX), *lmtp);
         let name: Arc<str> = match host {
-            RouteTo::Name(name) | RouteTo::Mx(name) => (&**name).into(),
-            RouteTo::Addr(addr) => addr.to_string().into(),
-            RouteTo::Unix(path) => {
+            HostSpec::Name(name) | HostSpec::Mx(name) => (&**name).into(),
+            HostSpec::Addr(addr) => addr.to_string().into(),
+            HostSpec::Unix(path) => {
                 let host: Arc<str> = format!("unix:{path}").into();
                 key.push_str(&host);
                 targets.push(Target { preference, host, addr: Endpoint::Unix((&**path).into()), lmtp, posture: None });
