@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hashbrown::HashSet;
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest as _, Sha256};
 
-use super::web::WebVerifier;
 use crate::cause::TlsError;
 use crate::certificate::issuer_name;
 use crate::pem::{self, read};
-use crate::provider_arc;
 
 #[derive(Clone, Debug)]
 pub struct Roots {
@@ -71,15 +69,6 @@ impl Roots {
                 .map_err(|error| format!("its certificate {} is unusable: {}", index + 1, TlsError::from(&error)))?;
         }
         Ok(Roots { store: Arc::new(store), pinned: Arc::new(pinned) })
-    }
-
-    /// Settings of an HTTPS client that trusts these CAs and verifies the server's name as browsers do. A certificate
-    /// that stands in the file itself is trusted directly.
-    pub fn web_client(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let builder = ClientConfig::builder_with_provider(provider_arc()).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| TlsError::from(&error))?;
-        let builder = builder.dangerous().with_custom_certificate_verifier(WebVerifier::new(self));
-        Ok(Arc::new(builder.with_no_client_auth()))
     }
 
     /// Whether a certificate names one of these CAs as its issuer; its signature is not verified.

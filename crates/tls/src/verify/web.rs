@@ -7,18 +7,24 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::chain::in_time;
 use super::{Roots, refusal, verify_signature_12, verify_signature_13};
-use crate::provider;
+use crate::cause::TlsError;
+use crate::{provider, provider_arc};
 
 #[derive(Debug)]
-pub(super) struct WebVerifier(Roots);
+struct WebVerifier(Roots);
 
-impl WebVerifier {
-    pub(super) fn new(roots: &Roots) -> Arc<WebVerifier> {
-        Arc::new(WebVerifier(roots.clone()))
+impl Roots {
+    /// Settings of an HTTPS client that trusts these CAs and verifies the server's name as browsers do. A certificate
+    /// that stands in the file itself is trusted directly.
+    pub fn web_client(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let builder = ClientConfig::builder_with_provider(provider_arc()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| TlsError::from(&error))?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(WebVerifier(self.clone())));
+        Ok(Arc::new(builder.with_no_client_auth()))
     }
 }
 
