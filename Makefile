@@ -46,7 +46,7 @@ test-peers: ## our tables, sendmail and milters beside the real programs of othe
 check: lint ## lint and unit tests, without the real binary's tests
 	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-server-tests --exclude stentor-kit-tests $(ENGINES)
 
-lint: clippy ## format, lints, import cycles, sizes, documents, signatures and names
+lint: clippy ## format, lints, import cycles, sizes, documents, signatures, names and doc links
 	python3 -B -m unittest discover -q -s testing/checks
 	python3 -B testing/checks/cycles.py
 	python3 -B testing/checks/sizes.py
@@ -54,6 +54,7 @@ lint: clippy ## format, lints, import cycles, sizes, documents, signatures and n
 	python3 -B testing/checks/pages.py
 	python3 -B testing/checks/signatures.py
 	python3 -B testing/checks/twins.py
+	python3 -B testing/checks/doc_links.py
 	$(CARGO) fmt --all --check
 
 clippy:

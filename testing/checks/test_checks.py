@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 import cycles
+import doc_links
 import pages
 import paths
 import signatures
@@ -27,6 +28,19 @@ class Tree(unittest.TestCase):
     def cycles(self, files):
         self.write({"lib.rs": "".join(f"mod {name.split('/')[0].removesuffix('.rs')};\n" for name in files), **files})
         return cycles.cycles(self.root / "one/src", verbose=True)
+
+
+class DocLinks(unittest.TestCase):
+    def test_a_name_that_is_not_in_the_code(self):
+        text = """//! [`Gone::A`], [`Reply::B`] and [`Gone`].
+use x::Reply;
+// Gone
+    /// [`Self::c`], [`crate::d::E`], [`stentor_x::F`], [`Old::g()`]
+    /// [`Far::h`](super::Far::h), [`Other::i`]
+    ///
+    /// [`Other::i`]: super::Other::i
+"""
+        self.assertEqual(list(doc_links.stale(text)), [(1, "[`Gone::A`]"), (4, "[`Old::g()`]")])
 
 
 class Signatures(unittest.TestCase):

@@ -64,7 +64,8 @@ impl Client {
         self.stream.get_ref().set_read_timeout(Some(Duration::from_millis(VERB_MS_MAX)))
     }
 
-    /// Sends a request and waits for the whole reply; [`Reply::Error`] is returned as [`ClientError::Refused`].
+    /// Sends a request and waits for the whole reply; [`ControlReply::Error`] is returned as
+    /// [`ControlError::Refused`].
     pub fn ask(&mut self, request: &Request) -> Result<ControlReply, ControlError> {
         self.ask_lines(request, &mut |_| Ok(()))
     }

@@ -57,7 +57,7 @@ pub enum Requester {
 
 /// Carries out the requests: the running server, or a test double.
 pub trait Control: Send + Sync + 'static {
-    /// Answers one request. Refusals are [`Reply::Error`].
+    /// Answers one request. Refusals are [`ControlReply::Error`].
     fn handle(&self, request: Request, peer: Requester) -> impl Future<Output = ControlReply> + Send;
 
     /// Called when a connection is refused because there are too many.

@@ -7,7 +7,8 @@
 //! - [`Clock::steady`] starts at the same time and never jumps. Deadlines and intervals use it.
 //!
 //! The committer follows jumps between two batches and under the hub's lock, so that the queue's times move with the
-//! clock in one step (`core/committer/mod.rs`). Only the engine reads clocks; pure crates are passed `now`.
+//! clock in one step (`core/committer/mod.rs`). The server reads the time here; pure crates get `now` as an
+//! argument.
 //!
 //! A manual clock stands still until it is set; the crash campaign uses one.
 

@@ -18,7 +18,7 @@ use super::ending::{TlsProgress, for_site, is_of_tls, no_session};
 use super::login::{self, LoginStart, TokenAccess};
 use super::opening::Purpose;
 pub use super::protection::Mail;
-use super::short_session::{Engine, ShortSession};
+use super::short_session::{SessionContext, ShortSession};
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_core::sts::LookupServices;
@@ -86,7 +86,7 @@ pub async fn host(services: LookupServices<'_>, tokens: &Tokens, target: &Target
         login: smart_host.map(|smart_host| LoginCheck { user: smart_host.user.clone(), ..LoginCheck::default() }),
         goes: DeliveryProspect::Not(NO_SESSION.to_owned()),
     };
-    match ShortSession::open(Engine { settings, clock, live: None }, target, Purpose::Look).await {
+    match ShortSession::open(SessionContext { settings, clock, live: None }, target, Purpose::Look).await {
         Ok(mut session) => {
             session.smtp.protect(session.protection.tls(), session.protection.logs_in());
             let mut probe = Probe { session, settings, access: TokenAccess { tokens, services }, login: None };

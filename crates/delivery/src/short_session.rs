@@ -6,6 +6,8 @@
 use std::io;
 
 use stentor_config::SourceSettings;
+use stentor_core::Settings;
+use stentor_core::clock::Clock;
 use stentor_core::live::Live;
 use stentor_core::live::traffic::TappedSession;
 use stentor_queue::ids::Ms;
@@ -18,20 +20,18 @@ use tokio::io::Interest;
 use super::opening::{ConnectError, OpenConnection, Purpose, open};
 use super::protection::Protection;
 use super::stream::Stream;
-use stentor_core::Settings;
-use stentor_core::clock::Clock;
 
 const READ_BYTES: usize = 4 * 1024;
 /// Longest sleep: a session that awaits nothing has no deadline.
 const FAR_MS: Ms = 3_600_000;
 
-/// The parts of the engine that sessions need.
+/// Settings, clock and counters of a short session.
 #[derive(Clone, Copy)]
-pub(super) struct Engine<'e> {
-    pub settings: &'e Settings,
-    pub clock: &'e Clock,
+pub(super) struct SessionContext<'c> {
+    pub settings: &'c Settings,
+    pub clock: &'c Clock,
     /// Counts octets and lets watchers follow sessions, in a server.
-    pub live: Option<&'e Live>,
+    pub live: Option<&'c Live>,
 }
 
 pub(super) struct ShortSession {
@@ -46,18 +46,22 @@ pub(super) struct ShortSession {
 
 impl ShortSession {
     /// Connects from the first suitable source.
-    pub async fn open(engine: Engine<'_>, target: &Target, purpose: Purpose<'_>) -> Result<ShortSession, ConnectError> {
-        let source = source_for(&engine.settings.config.sending.sources, &target.addr);
+    pub async fn open(
+        context: SessionContext<'_>,
+        target: &Target,
+        purpose: Purpose<'_>,
+    ) -> Result<ShortSession, ConnectError> {
+        let source = source_for(&context.settings.config.sending.sources, &target.addr);
         let OpenConnection { stream, smtp, protection } =
-            open(engine.settings, engine.clock, source, target, purpose).await?;
+            open(context.settings, context.clock, source, target, purpose).await?;
         Ok(ShortSession {
             target: target.clone(),
             smtp,
             protection,
-            clock: engine.clock.clone(),
+            clock: context.clock.clone(),
             stream,
             out_at: 0,
-            tap: engine.live.and_then(|live| live.traffic.of_host(&target.addr)),
+            tap: context.live.and_then(|live| live.traffic.of_host(&target.addr)),
         })
     }
 

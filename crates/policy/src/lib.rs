@@ -1,15 +1,15 @@
 //! Decides who may send mail where: local domains, lists, aliases and relaying.
 //!
 //! What it does: a [`Policy`] is built once from a [`PolicyInput`] and is immutable; a reload builds a new one.
-//! [`Policy::decide`] returns the verdict on a recipient by lookups alone, without I/O and without a clock. Rules and
-//! routes are in `stentor-rules`, which uses this crate.
+//! [`Policy::decide`] returns the class of a recipient's address by lookups alone, without I/O and without a clock.
+//! Rules and routes are in `stentor-rules`, which uses this crate.
 //!
-//! What it promises: a client outside the client networks never gets [`Verdict::Relay`]; an address in a local domain
-//! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
+//! What it promises: a client outside the client networks never gets [`AddressClass::Relay`]; an address in a local
+//! domain is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
 //! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a
 //! [`PolicyReason`].
 //!
-//! [`Recipients`] collects the verdicts of one transaction and makes envelopes from them.
+//! [`Recipients`] collects the recipients of one transaction and makes envelopes from them.
 //!
 //! The crate also determines the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate
 //! ([`SenderRates`], the only state here).

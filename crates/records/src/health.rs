@@ -1,5 +1,5 @@
 //! Health of the server: its current problems, in the words that every view prints, and the counts by which a service
-//! is judged. `crates/live` (`health/`) defines the conditions, and when each begins and ends.
+//! is judged. `core/live/health/` defines the conditions, and when each begins and ends.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -6,7 +6,7 @@
 //!
 //! What it promises: no I/O and no clock. Only an answer that a list documents counts as a listing.
 //!
-//! How it fails: a query that cannot be made, or gets an unexpected answer, is [`Answer::Unanswered`], which never
+//! How it fails: a query that cannot be made, or gets an unexpected answer, is [`DnsAnswer::Unanswered`], which never
 //! refuses mail.
 
 mod answers;

@@ -1,7 +1,7 @@
 //! DNS queries of rules about one untrusted client: DNS lists, names, domains.
 //!
 //! Promise: the queries of one decision run in parallel and end within one time limit; each is made once in a
-//! session, whatever the answer. A query without an answer by then is [`Answer::Unanswered`], which refuses no mail.
+//! session, whatever the answer. A query without an answer by then is [`DnsAnswer::Unanswered`], which refuses no mail.
 //! A list that has not answered [`FAILURES_MAX`] consecutive queries is skipped for a while ([`REST`]), so that not
 //! every session waits for it.
 //!

@@ -36,7 +36,7 @@ use stentor_rules::NextHop;
 use stentor_smtp::client::{ParsedReply, RcptResult, RcptStage};
 
 use self::worker::Outcome;
-use crate::short_session::Engine;
+use crate::short_session::SessionContext;
 use crate::{LookupContext, generic_address, look_up};
 use stentor_core::call_ahead::{
     AnswerReceiver, CacheLookup, CallAheadQuery, CallAheadResult, EntryOutcome, Names, QueryTicket, ReasonTexts,
@@ -226,10 +226,10 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &RoutedRcpt) ->
             Ok((names, _)) => names,
             Err(words) => return CallAheadResult::Undecided(words),
         };
-        let engine = Engine { settings, clock, live: None };
+        let context = SessionContext { settings, clock, live: None };
         let deadline = clock.steady() + config.timeout_ms;
         let mut session = None;
-        let asked = worker::ask(engine, &mut session, &plan.targets, &names, deadline, &|| ()).await;
+        let asked = worker::ask(context, &mut session, &plan.targets, &names, deadline, &|| ()).await;
         if let Some(session) = session {
             session.quit(None).await;
         }

@@ -5,7 +5,7 @@ use stentor_queue::site::Target;
 use stentor_smtp::client::{ClientError, ClientEvent, ClientSession, RcptResult, TlsUse};
 
 use super::super::opening::Purpose;
-use super::super::short_session::{Engine, ShortSession};
+use super::super::short_session::{SessionContext, ShortSession};
 
 /// Called when a host has replied to part of a question.
 pub(super) type ReplyCallback<'h> = &'h (dyn Fn() + Sync);
@@ -21,18 +21,19 @@ pub(super) struct Session {
 
 impl Session {
     /// Connects and greets. The error says why not.
-    pub async fn open(engine: Engine<'_>, target: &Target) -> Result<Session, String> {
-        let mut session = ShortSession::open(engine, target, Purpose::Ask).await.map_err(|error| error.text(target))?;
+    pub async fn open(context: SessionContext<'_>, target: &Target) -> Result<Session, String> {
+        let mut session =
+            ShortSession::open(context, target, Purpose::Ask).await.map_err(|error| error.text(target))?;
         if session.protection.allows_clear() {
             // Only addresses are sent: they may go in clear where mail may.
             session.smtp.protect(TlsUse::Never, false);
         }
         session.event(&format!("connected to {target} for call-ahead"));
         loop {
-            match session.next(engine.live, |_| ()).await {
+            match session.next(context.live, |_| ()).await {
                 Some(ClientEvent::Ready(_)) => return Ok(Session { short: session, asked: 0, refused: 0, replies: 0 }),
                 Some(ClientEvent::Closed { error: Some(error) }) => return Err(error.to_string()),
-                Some(ClientEvent::StartTls) => session.secure(engine.settings).await,
+                Some(ClientEvent::StartTls) => session.secure(context.settings).await,
                 _ => return Err("the session ended before it began".to_owned()),
             }
         }
@@ -45,17 +46,17 @@ impl Session {
     /// Asks about a recipient. An error is the end of the session, if that came first.
     pub async fn ask(
         &mut self,
-        engine: Engine<'_>,
+        context: SessionContext<'_>,
         address: &str,
         heard: ReplyCallback<'_>,
     ) -> Result<RcptResult, ClientError> {
         self.asked += 1;
         self.replies = self.short.smtp.replies();
-        let sender = &engine.settings.config.call_ahead.sender;
-        self.short.smtp.verify(self.asked.into(), sender, address, engine.clock.steady())?;
+        let sender = &context.settings.config.call_ahead.sender;
+        self.short.smtp.verify(self.asked.into(), sender, address, context.clock.steady())?;
         let mut result = None;
         loop {
-            match self.next(engine.live, heard).await {
+            match self.next(context.live, heard).await {
                 Some(ClientEvent::Done { results, .. }) => {
                     result = results.into_iter().next();
                     // A session that has ended reports that next.

@@ -18,7 +18,7 @@ use stentor_queue::site::Target;
 use stentor_smtp::client::ClientError;
 use tokio::sync::Notify;
 
-use super::super::short_session::Engine;
+use super::super::short_session::SessionContext;
 use super::session::{ReplyCallback, Session};
 use super::{answer_of, late, short};
 use stentor_core::Core;
@@ -111,7 +111,7 @@ async fn serve(
         return ControlFlow::Continue(());
     };
     tokio::time::sleep_until(clock.steady_instant(at)).await;
-    let engine = Engine { settings: &settings, clock, live: Some(&core.live) };
+    let context = SessionContext { settings: &settings, clock, live: Some(&core.live) };
     let names = question.names.clone();
     let heard = || {
         if place.is_on_trial() {
@@ -121,8 +121,8 @@ async fn serve(
             }
         }
     };
-    let mut asked = Box::pin(ask(engine, session, &plan.targets, &names, deadline, &heard));
-    let (question, outcome) = if let Some(outcome) = in_time(engine, deadline, &mut asked).await {
+    let mut asked = Box::pin(ask(context, session, &plan.targets, &names, deadline, &heard));
+    let (question, outcome) = if let Some(outcome) = in_time(context, deadline, &mut asked).await {
         (Some(question), outcome)
     } else {
         // A session is being opened: the next question needs it.
@@ -193,7 +193,7 @@ pub(super) enum Outcome {
 /// Asks about a recipient until the deadline, over the current session or else over a new one with the first host that
 /// opens one. Each host has its own time to do so.
 pub(super) async fn ask(
-    engine: Engine<'_>,
+    context: SessionContext<'_>,
     session: &mut Option<Session>,
     targets: &[Target],
     names: &Names,
@@ -201,20 +201,20 @@ pub(super) async fn ask(
     heard: ReplyCallback<'_>,
 ) -> Outcome {
     if let Some(mut kept) = session.take() {
-        match in_time(engine, deadline, put(engine, &mut kept, names, heard)).await {
+        match in_time(context, deadline, put(context, &mut kept, names, heard)).await {
             Some(Ok(Ok(answer))) => {
                 *session = Some(kept);
                 return Outcome::Said(answer);
             }
             // The session may have been closed for being idle, or may not accept another sender.
             Some(_) => {}
-            None => return Outcome::Unsaid(late(engine.settings)),
+            None => return Outcome::Unsaid(late(context.settings)),
         }
     }
     let failed = |target: &Target, why: &str| ReasonTexts::new(NOT_REACHED, format!("{target}: {}", short(why)));
     let (mut down, mut unsaid) = (ReasonTexts::plain(NOT_REACHED), None);
     for target in targets {
-        let opened = in_time(engine, engine.clock.steady() + HOST_MS, Session::open(engine, target)).await;
+        let opened = in_time(context, context.clock.steady() + HOST_MS, Session::open(context, target)).await;
         let mut opened = match opened.unwrap_or_else(|| Err("no answer in time".to_owned())) {
             Ok(opened) => opened,
             Err(why) => {
@@ -222,12 +222,12 @@ pub(super) async fn ask(
                 continue;
             }
         };
-        let begun = engine.clock.steady();
+        let begun = context.clock.steady();
         if begun >= deadline {
             *session = Some(opened);
-            return Outcome::Unsaid(late(engine.settings));
+            return Outcome::Unsaid(late(context.settings));
         }
-        match in_time(engine, deadline, put(engine, &mut opened, names, heard)).await {
+        match in_time(context, deadline, put(context, &mut opened, names, heard)).await {
             Some(Ok(said)) => {
                 *session = Some(opened);
                 return said.map_or_else(Outcome::Down, Outcome::Said);
@@ -237,25 +237,25 @@ pub(super) async fn ask(
             None if opened.is_silent() && deadline - begun >= HOST_MS => {
                 return Outcome::Down(failed(target, "no reply to MAIL"));
             }
-            None => return Outcome::Unsaid(late(engine.settings)),
+            None => return Outcome::Unsaid(late(context.settings)),
         }
     }
     unsaid.map_or(Outcome::Down(down), Outcome::Unsaid)
 }
 
-async fn in_time<T>(engine: Engine<'_>, until: Ms, what: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout_at(engine.clock.steady_instant(until), what).await.ok()
+async fn in_time<T>(context: SessionContext<'_>, until: Ms, what: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout_at(context.clock.steady_instant(until), what).await.ok()
 }
 
 /// Asks the question over a session. An error is the end of the session, if that came first.
 async fn put(
-    engine: Engine<'_>,
+    context: SessionContext<'_>,
     session: &mut Session,
     names: &Names,
     heard: ReplyCallback<'_>,
 ) -> Result<Result<CallAheadResult, ReasonTexts>, ClientError> {
     let address = names.at(session.target()).to_owned();
-    let result = session.ask(engine, &address, heard).await?;
+    let result = session.ask(context, &address, heard).await?;
     // The host is closing; this says nothing about the recipient.
     if result.reply.code == REPLY_CLOSING {
         return Err(ClientError::ServerClosing { at: "RCPT", reply: result.reply });

@@ -17,7 +17,7 @@
 //! - There is one [`ClientEvent::Done`] for every transaction begun, with one result per recipient in the order given;
 //!   and one [`ClientEvent::Closed`] at the end of the session, after all of them.
 //! - A recipient counts as delivered only if it was accepted at RCPT and the reply to the content was 2xx. If the
-//!   connection was lost after all of the content was sent, its results are [`Stage::AfterDot`]: perhaps delivered.
+//!   connection was lost after all of the content was sent, its results are [`RcptStage::AfterDot`]: perhaps delivered.
 //! - No byte is sent that could be read as another command or line end: addresses and parameters are checked, dots are
 //!   stuffed (4.5.2), and content with a bare CR or LF ends the session instead of the message (RFC 5321 2.3.8), as
 //!   does a NUL sent by DATA (RFC 3030 section 3: that is binary, and some receivers drop NULs). So whatever a receiver

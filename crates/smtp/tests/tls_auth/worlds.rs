@@ -77,7 +77,7 @@ pub fn ours(seed: u64, mutation: Mutation, common: &Common) -> InvariantResult<C
                 Some(Verdict::Not) | None => ensure(copies == 0, || "not delivered, and it is there".to_owned())?,
             }
         }
-        // The engine retries in clear, over a new connection, if nothing requires more.
+        // The server (`crates/delivery`) retries in clear, over a new connection, if nothing requires more.
         if client_plan.tls == TlsUse::IfOffered && matches!(client.error, Some(ClientError::Tls(_))) {
             coverage.step("client: a new connection in clear after TLS has failed");
             client_plan.tls = TlsUse::Never;

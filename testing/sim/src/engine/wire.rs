@@ -12,10 +12,10 @@ use super::{Ev, Sim};
 use crate::host::Mood;
 use crate::net::Net;
 
-/// The engine's `connect_timeout_s`, and the time-outs of RFC 5321 4.5.3.2.
+/// The server's `connect_timeout_s`, and the time-outs of RFC 5321 4.5.3.2.
 const CONNECT_TIMEOUT_MS: Ms = 10_000;
 const COMMAND_TIMEOUT_MS: Ms = 300_000;
-/// How often the engine reports signs of life.
+/// Interval at which the server reports progress.
 const PROGRESS_MS: Ms = 500;
 const FINAL_TIMEOUT_MS: Ms = 600_000;
 
@@ -140,7 +140,7 @@ impl Sim {
         let (now, mut signs) = (self.now, Vec::new());
         let arrives = now + before + rtt / 2;
         wire.server_free = wire.server_free.max(arrives) + answers;
-        // Command by command there are signs of life, which the engine reports now and then.
+        // Command by command there is progress, which the server reports at intervals.
         let mut told = now + PROGRESS_MS.max(rtt);
         while told < now + before {
             signs.push(told);
