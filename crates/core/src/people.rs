@@ -126,7 +126,7 @@ impl Settings {
                 let people = owners.into_iter().map(|to| MailReader { to, owner: None });
                 Ok(MailReaders { people: people.collect(), ..MailReaders::default() })
             }
-            verdict => self.readers(query, verdict).await,
+            class => self.readers(query, class).await,
         }
     }
 
@@ -137,9 +137,9 @@ impl Settings {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
             // That would lead back here.
             AddressClass::Bounces(_) => Ok(Vec::new()),
-            verdict => {
+            class => {
                 let query = AddressQuery { address: &owner, today: today(now), is_report: true };
-                let found = self.readers(query, verdict).await;
+                let found = self.readers(query, class).await;
                 Ok(recipients(found.map_err(|reply| cannot_say(&owner, &reply))?))
             }
         }
@@ -150,10 +150,10 @@ impl Settings {
         self.rules.addresses.programs.clone()
     }
 
-    async fn readers(&self, query: AddressQuery<'_>, verdict: AddressClass) -> Result<MailReaders, Reply> {
+    async fn readers(&self, query: AddressQuery<'_>, class: AddressClass) -> Result<MailReaders, Reply> {
         let address = query.address;
         if self.rules.addresses.is_empty() {
-            let (people, lists) = match verdict {
+            let (people, lists) = match class {
                 AddressClass::Alias(expansion) => {
                     (expansion.addresses.iter().cloned().map(MailReader::plain).collect(), expansion.lists.clone())
                 }

@@ -67,24 +67,24 @@ impl<P> Default for Recipients<P> {
 impl<P: RecipientPath> Recipients<P> {
     /// Adds an accepted recipient, with the reason if it is relayed; the first reason applies to all recipients added
     /// in this way. A refused recipient is ignored.
-    pub fn add(&mut self, address: Address, params: P, verdict: AddressClass, why: impl FnOnce() -> String) {
-        if matches!(verdict, AddressClass::Relay) && self.relays.is_empty() {
+    pub fn add(&mut self, address: Address, params: P, class: AddressClass, why: impl FnOnce() -> String) {
+        if matches!(class, AddressClass::Relay) && self.relays.is_empty() {
             self.relays.add(&address, why());
         }
-        self.take(address, params, verdict, String::new());
+        self.take(address, params, class, String::new());
     }
 
     /// Adds an accepted recipient with its own reason.
-    pub fn add_by(&mut self, address: Address, params: P, verdict: AddressClass, why: String) {
+    pub fn add_by(&mut self, address: Address, params: P, class: AddressClass, why: String) {
         let mut by = why;
-        if matches!(verdict, AddressClass::Relay) {
+        if matches!(class, AddressClass::Relay) {
             self.relays.add(&address, std::mem::take(&mut by));
         }
-        self.take(address, params, verdict, by);
+        self.take(address, params, class, by);
     }
 
-    fn take(&mut self, address: Address, params: P, verdict: AddressClass, by: String) {
-        match verdict {
+    fn take(&mut self, address: Address, params: P, class: AddressClass, by: String) {
+        match class {
             AddressClass::Refuse(_) => return,
             AddressClass::Relay => self.addresses.push((address, params)),
             AddressClass::Bounces(list) => {
@@ -365,8 +365,8 @@ mod tests {
         ] {
             let mut all: Recipients<u8> = Recipients::default();
             for (name, way) in ways {
-                let verdict = if *name == "joe" { AddressClass::Relay } else { of_joe() };
-                all.add(address(&format!("{name}@d.test")), *way, verdict, net);
+                let class = if *name == "joe" { AddressClass::Relay } else { of_joe() };
+                all.add(address(&format!("{name}@d.test")), *way, class, net);
             }
             assert_eq!(shown(&all.into_groups(|_, _| Vec::new(), |n| n).0), [expected], "{ways:?}");
         }

@@ -1,4 +1,4 @@
-//! The rules of the policy: from a configuration's tables to a verdict on each recipient.
+//! The rules of the policy: from a configuration's tables to the class of each address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -108,13 +108,13 @@ impl fmt::Display for PolicyReason {
 /// The class of an address, and the reason; displays as one sentence for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressDecision {
-    pub verdict: AddressClass,
+    pub class: AddressClass,
     pub why: PolicyReason,
 }
 
 impl fmt::Display for AddressDecision {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.verdict {
+        match &self.class {
             AddressClass::List(name) => write!(out, "post to list {name}")?,
             AddressClass::Alias(to) => {
                 write!(out, "alias of {} addresses and {} lists", to.everyone().count(), to.lists.len())?;
@@ -233,37 +233,33 @@ impl Policy {
         self.postmaster.as_ref()
     }
 
-    /// The verdict on a recipient that `client` names at RCPT.
+    /// Returns the class of a recipient that `client` names at RCPT.
     pub fn rcpt(&self, client: IpAddr, recipient: &Address) -> AddressClass {
-        self.decide(client, recipient).verdict
+        self.decide(client, recipient).class
     }
 
-    /// The verdict and its reason. Does not allocate for a recipient outside the local domains.
+    /// Returns the class and its reason. Does not allocate for a recipient outside the local domains.
     pub fn decide(&self, client: IpAddr, recipient: &Address) -> AddressDecision {
         if recipient.has_route_syntax() {
-            return AddressDecision { verdict: AddressClass::Refuse(ROUTE_SYNTAX), why: PolicyReason::RouteSyntax };
+            return AddressDecision { class: AddressClass::Refuse(ROUTE_SYNTAX), why: PolicyReason::RouteSyntax };
         }
         if self.domains.contains(recipient.domain()) {
             return match self.find(recipient).map(|(local, _)| local) {
                 Some(LocalMeaning::List(name)) => {
-                    AddressDecision { verdict: AddressClass::List(name.clone()), why: PolicyReason::ListAddress }
+                    AddressDecision { class: AddressClass::List(name.clone()), why: PolicyReason::ListAddress }
                 }
                 Some(LocalMeaning::Alias { to, .. }) => {
-                    AddressDecision { verdict: AddressClass::Alias(to.clone()), why: PolicyReason::AliasAddress }
+                    AddressDecision { class: AddressClass::Alias(to.clone()), why: PolicyReason::AliasAddress }
                 }
                 Some(LocalMeaning::Bounces(name)) => {
-                    AddressDecision { verdict: AddressClass::Bounces(name.clone()), why: PolicyReason::BouncesAddress }
+                    AddressDecision { class: AddressClass::Bounces(name.clone()), why: PolicyReason::BouncesAddress }
                 }
-                None => {
-                    AddressDecision { verdict: AddressClass::Refuse(UNKNOWN_LOCAL), why: PolicyReason::UnknownLocal }
-                }
+                None => AddressDecision { class: AddressClass::Refuse(UNKNOWN_LOCAL), why: PolicyReason::UnknownLocal },
             };
         }
         match self.network_of(client) {
-            Some(network) => {
-                AddressDecision { verdict: AddressClass::Relay, why: PolicyReason::ClientNetwork(*network) }
-            }
-            None => AddressDecision { verdict: AddressClass::Refuse(RELAY_DENIED), why: PolicyReason::ClientOutside },
+            Some(network) => AddressDecision { class: AddressClass::Relay, why: PolicyReason::ClientNetwork(*network) },
+            None => AddressDecision { class: AddressClass::Refuse(RELAY_DENIED), why: PolicyReason::ClientOutside },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the whole policy: verdicts, implied addresses, expansion, errors, and that it is never an open relay.
+//! Tests of the whole policy: classes, implied addresses, expansion, errors, and that it is never an open relay.
 
 use std::net::IpAddr;
 
@@ -85,7 +85,7 @@ fn an_address_with_a_detail_is_what_it_is_without_it_unless_it_has_its_own_entry
     );
 }
 
-fn verdict(client: &str, recipient: &str) -> String {
+fn class(client: &str, recipient: &str) -> String {
     let policy = Policy::new(input()).unwrap();
     match policy.rcpt(ip(client), &address(recipient)) {
         AddressClass::List(name) => format!("list {name}"),
@@ -109,19 +109,19 @@ fn errors(change: impl FnOnce(&mut PolicyInput)) -> Vec<String> {
 #[test]
 fn lists_and_aliases_are_for_everyone() {
     for client in [INSIDE, OUTSIDE] {
-        assert_eq!(verdict(client, "news@lists.example.org"), "list news");
-        assert_eq!(verdict(client, "NEWS@LISTS.example.ORG"), "list news");
-        assert_eq!(verdict(client, "Team@example.org"), "ann@people.example, bob@people.example, list news");
-        assert_eq!(verdict(client, "news-bounces@lists.example.org"), "bounces news");
-        assert_eq!(verdict(client, "news-owner@lists.example.org"), "ann@people.example");
-        assert_eq!(verdict(client, "owner-news@lists.example.org"), "ann@people.example");
+        assert_eq!(class(client, "news@lists.example.org"), "list news");
+        assert_eq!(class(client, "NEWS@LISTS.example.ORG"), "list news");
+        assert_eq!(class(client, "Team@example.org"), "ann@people.example, bob@people.example, list news");
+        assert_eq!(class(client, "news-bounces@lists.example.org"), "bounces news");
+        assert_eq!(class(client, "news-owner@lists.example.org"), "ann@people.example");
+        assert_eq!(class(client, "owner-news@lists.example.org"), "ann@people.example");
     }
 }
 
 #[test]
 fn postmaster_is_there_in_every_local_domain() {
     for domain in ["example.org", "lists.example.org", "mx.example.org"] {
-        assert_eq!(verdict(OUTSIDE, &format!("Postmaster@{domain}")), "root@admin.example");
+        assert_eq!(class(OUTSIDE, &format!("Postmaster@{domain}")), "root@admin.example");
     }
 }
 
@@ -164,27 +164,27 @@ fn without_a_postmaster_the_first_owner_is_one() {
 fn unknown_local_addresses_are_refused_even_to_trusted_clients() {
     for client in [INSIDE, OUTSIDE] {
         for recipient in ["nobody@example.org", "nobody@lists.example.org", "nobody@mx.example.org"] {
-            assert!(verdict(client, recipient).starts_with("550 5.1.1"), "{client} {recipient}");
+            assert!(class(client, recipient).starts_with("550 5.1.1"), "{client} {recipient}");
         }
     }
 }
 
 #[test]
 fn only_client_networks_relay() {
-    assert_eq!(verdict(INSIDE, "x@elsewhere.example"), "relay");
-    assert_eq!(verdict("::1", "x@elsewhere.example"), "relay");
-    assert_eq!(verdict("::ffff:127.0.0.1", "x@elsewhere.example"), "relay");
-    assert!(verdict(OUTSIDE, "x@elsewhere.example").starts_with("550 5.7.1"));
-    assert!(verdict("::ffff:192.0.2.7", "x@elsewhere.example").starts_with("550 5.7.1"));
-    assert!(verdict(OUTSIDE, "x@[127.0.0.1]").starts_with("550 5.7.1"));
-    assert!(verdict(OUTSIDE, "x@sub.example.org").starts_with("550 5.7.1"));
+    assert_eq!(class(INSIDE, "x@elsewhere.example"), "relay");
+    assert_eq!(class("::1", "x@elsewhere.example"), "relay");
+    assert_eq!(class("::ffff:127.0.0.1", "x@elsewhere.example"), "relay");
+    assert!(class(OUTSIDE, "x@elsewhere.example").starts_with("550 5.7.1"));
+    assert!(class("::ffff:192.0.2.7", "x@elsewhere.example").starts_with("550 5.7.1"));
+    assert!(class(OUTSIDE, "x@[127.0.0.1]").starts_with("550 5.7.1"));
+    assert!(class(OUTSIDE, "x@sub.example.org").starts_with("550 5.7.1"));
 }
 
 #[test]
 fn relay_forms_are_refused_to_everyone() {
     for client in [INSIDE, OUTSIDE] {
         for recipient in ["a%elsewhere.example@example.org", "elsewhere!a@example.org", "\"a@b.example\"@c.example"] {
-            assert!(verdict(client, recipient).starts_with("550 5.7.1"), "{client} {recipient}");
+            assert!(class(client, recipient).starts_with("550 5.7.1"), "{client} {recipient}");
         }
     }
 }
@@ -338,8 +338,8 @@ proptest! {
                 continue;
             }
             prop_assert!(!policy.is_trusted(client));
-            let verdict = policy.rcpt(client, &recipient);
-            prop_assert!(!matches!(verdict, AddressClass::Relay), "{} {}", client, recipient);
+            let class = policy.rcpt(client, &recipient);
+            prop_assert!(!matches!(class, AddressClass::Relay), "{} {}", client, recipient);
         }
     }
 

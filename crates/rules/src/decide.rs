@@ -96,9 +96,9 @@ impl Rulebook {
             return Ok(local(base, Marks::default(), None));
         }
         let results = self.rules(facts, tables, steps)?;
-        let RuleResults { verdict, may_relay: may_relay_by, route, mut marks } = results;
-        marks.accepted = matches!(verdict, Some((FinalAction::Ok, _)));
-        let may_relay = match &verdict {
+        let RuleResults { final_action, may_relay: may_relay_by, route, mut marks } = results;
+        marks.accepted = matches!(final_action, Some((FinalAction::Ok, _)));
+        let may_relay = match &final_action {
             Some((FinalAction::Refuse(reply), by)) => {
                 let outcome = Outcome::Refuse(reply.clone());
                 return Ok(Decision { outcome, why: by.clone(), route: None, marks });
@@ -138,7 +138,8 @@ impl Rulebook {
             return Ok(standing_for(meant, marks, route));
         }
         // A rule with `ok` does not permit relaying.
-        let by_rule = verdict.filter(|(verdict, _)| *verdict == FinalAction::Relay).map(|(_, by)| by).or(may_relay_by);
+        let by_rule =
+            final_action.filter(|(action, _)| *action == FinalAction::Relay).map(|(_, by)| by).or(may_relay_by);
         let why = match by_rule {
             Some(by) => by,
             None if is_relay_domain => DecisionReason::RelayDomain,
@@ -358,12 +359,12 @@ impl RuleResults {
 }
 
 fn standing_for(meant: ExpandedAddress, marks: Marks, route: Option<(NextHop, DecisionReason)>) -> Decision {
-    let ExpandedAddress { verdict, by, left_out } = meant;
-    here(verdict.into(), by, Marks { left_out, ..marks }, route)
+    let ExpandedAddress { class, by, left_out } = meant;
+    here(class.into(), by, Marks { left_out, ..marks }, route)
 }
 
 fn local(base: policy::AddressDecision, marks: Marks, route: Option<(NextHop, DecisionReason)>) -> Decision {
-    here(base.verdict.into(), DecisionReason::Base(base.why), marks, route)
+    here(base.class.into(), DecisionReason::Base(base.why), marks, route)
 }
 
 /// The decision on a local address. A rule's next hop applies to its targets or subscribers; `error:` refuses the

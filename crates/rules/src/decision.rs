@@ -101,8 +101,8 @@ pub enum Outcome {
 }
 
 impl From<policy::AddressClass> for Outcome {
-    fn from(verdict: policy::AddressClass) -> Outcome {
-        match verdict {
+    fn from(class: policy::AddressClass) -> Outcome {
+        match class {
             policy::AddressClass::Refuse(reply) => Outcome::Refuse(reply),
             other => Outcome::Local(other),
         }

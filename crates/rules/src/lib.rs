@@ -1,7 +1,7 @@
 //! Rules and routes: decisions about mail other than list posts, and their reasons (docs/design/rules.md).
 //!
 //! What it does: a [`Rulebook`] is built once from a configuration and is immutable; a reload builds a new one. From
-//! the [`Facts`] about one recipient and the answers of [`Tables`] it makes a [`Decision`]: the verdict, further
+//! the [`Facts`] about one recipient and the answers of [`Tables`] it makes a [`Decision`]: the outcome, further
 //! actions on the message, and the next hop, each with its reason.
 //!
 //! What it promises: no I/O and no clock; time linear in the number of rules and in the text that regular expressions

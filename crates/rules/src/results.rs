@@ -19,7 +19,7 @@ use crate::hop::NextHop;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleResults {
     /// Action that ended the evaluation.
-    pub verdict: Option<(FinalAction, DecisionReason)>,
+    pub final_action: Option<(FinalAction, DecisionReason)>,
     /// First rule that permits relaying and continues.
     pub may_relay: Option<DecisionReason>,
     pub route: Option<(NextHop, DecisionReason)>,
@@ -30,8 +30,8 @@ impl RuleResults {
     /// Adds an action of a rule that holds.
     pub(crate) fn add(&mut self, action: RuleAction, by: DecisionReason) {
         match action {
-            RuleAction::End(verdict) => {
-                self.verdict.get_or_insert((verdict, by));
+            RuleAction::End(action) => {
+                self.final_action.get_or_insert((action, by));
             }
             RuleAction::MayRelay => {
                 self.may_relay.get_or_insert(by);
@@ -50,12 +50,12 @@ impl RuleResults {
 
     /// Whether no later rule is evaluated.
     pub fn is_over(&self) -> bool {
-        self.verdict.is_some()
+        self.final_action.is_some()
     }
 
     /// The refusal, if there is one.
     pub fn refusal(&self) -> Option<(&Reply, &DecisionReason)> {
-        match &self.verdict {
+        match &self.final_action {
             Some((FinalAction::Refuse(reply), by)) => Some((reply, by)),
             _ => None,
         }
@@ -63,7 +63,7 @@ impl RuleResults {
 
     /// The text of a discard.
     pub fn discard(&self) -> Option<(&str, &DecisionReason)> {
-        match &self.verdict {
+        match &self.final_action {
             Some((FinalAction::Discard(text), by)) => Some((text, by)),
             _ => None,
         }
@@ -81,10 +81,10 @@ impl Decision {
 
     /// Adds the results of rules that waited for the content.
     pub fn merge(&mut self, later: RuleResults) {
-        let RuleResults { verdict, route, marks, .. } = later;
+        let RuleResults { final_action, route, marks, .. } = later;
         self.marks.merge(marks);
         let is_open = !matches!(self.outcome, Outcome::Discard(_)) && self.refusal().is_none();
-        let ended = match verdict {
+        let ended = match final_action {
             Some((FinalAction::Refuse(reply), by)) if self.refusal().is_none() => Some((Outcome::Refuse(reply), by)),
             Some((FinalAction::Discard(text), by)) if is_open => Some((Outcome::Discard(text), by)),
             _ => None,

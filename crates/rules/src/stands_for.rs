@@ -74,7 +74,7 @@ pub(crate) enum AddressOutcome {
 
 /// Expansion of an address, and its source.
 pub(crate) struct ExpandedAddress {
-    pub verdict: AddressClass,
+    pub class: AddressClass,
     pub by: DecisionReason,
     /// Targets that do not exist.
     pub left_out: Vec<Address>,
@@ -174,7 +174,7 @@ impl Rulebook {
             Meaning::Targets(targets) => DecisionReason::Address(targets.by.as_str().into()),
         };
         let is_ours = matches!(meaning, Meaning::Nobody) || walk.is_ours(domain)?;
-        let verdict = match meaning {
+        let class = match meaning {
             Meaning::Nobody => AddressClass::Refuse(UNKNOWN),
             Meaning::Refused(reply, _) => AddressClass::Refuse(reply),
             meaning => {
@@ -190,7 +190,7 @@ impl Rulebook {
                 }
             }
         };
-        let meant = ExpandedAddress { verdict, by, left_out: walk.left_out };
+        let meant = ExpandedAddress { class, by, left_out: walk.left_out };
         Ok(if is_ours { AddressOutcome::Ours(meant) } else { AddressOutcome::Elsewhere(meant) })
     }
 

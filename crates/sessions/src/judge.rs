@@ -124,9 +124,9 @@ impl policy::RecipientPath for AcceptedRcpt {
     }
 }
 
-/// The verdict on one recipient.
+/// The decision on one recipient.
 pub(super) struct Judged {
-    pub verdict: AddressClass,
+    pub class: AddressClass,
     pub hop: Option<Arc<NextHop>>,
     /// See [`AcceptedRcpt::quarantine`].
     pub quarantine: Option<Arc<str>>,
@@ -149,16 +149,16 @@ impl Judged {
         AcceptedRcpt {
             params: RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt.clone() },
             hop: self.hop.clone(),
-            is_routed: matches!(self.verdict, AddressClass::Relay),
+            is_routed: matches!(self.class, AddressClass::Relay),
             quarantine: self.quarantine.clone(),
             route: self.route.clone().map(Arc::new),
             ..AcceptedRcpt::default()
         }
     }
 
-    fn of(verdict: AddressClass, why: RelayReason) -> Judged {
+    fn of(class: AddressClass, why: RelayReason) -> Judged {
         let (copies, open) = (Vec::new(), Vec::new());
-        Judged { verdict, hop: None, quarantine: None, copies, route: None, ask: None, open, question: None, why }
+        Judged { class, hop: None, quarantine: None, copies, route: None, ask: None, open, question: None, why }
     }
 }
 
@@ -205,13 +205,13 @@ impl<'a> Decider<'a> {
     pub(super) async fn judge(self, address: &Address, wishes: &mut Wishes) -> Judged {
         let Decider { settings, speaker, .. } = self;
         if settings.rules.is_plain() {
-            let policy::AddressDecision { verdict, why } = settings.policy.decide(speaker.client, address);
+            let policy::AddressDecision { class, why } = settings.policy.decide(speaker.client, address);
             let is_ours = why == policy::PolicyReason::ClientOutside && speaker.may_relay;
             if why == policy::PolicyReason::ClientOutside && !is_ours {
-                return Judged::of(verdict, RelayReason::Outside);
+                return Judged::of(class, RelayReason::Outside);
             }
-            let verdict = if is_ours { AddressClass::Relay } else { verdict };
-            return Judged::of(verdict, RelayReason::Policy(why));
+            let class = if is_ours { AddressClass::Relay } else { class };
+            return Judged::of(class, RelayReason::Policy(why));
         }
         // Sessions without rules do not pay for the size of its future.
         Box::pin(self.judge_by_rules(address, wishes)).await
@@ -256,7 +256,7 @@ impl<'a> Decider<'a> {
         }
     }
 
-    /// Turns the rules' decision into a verdict, and adds to the message's wishes.
+    /// Applies the rules' decision to the recipient, and adds to the message's wishes.
     fn apply(self, facts: &Facts<'_>, decision: Decision, wishes: &mut Wishes) -> Judged {
         let (settings, proof) = (self.settings, self.speaker.proof);
         let calls_ahead = calls_ahead(settings, facts, &decision);
@@ -301,10 +301,10 @@ impl<'a> Decider<'a> {
                 // It stands for a recipient, so that the message is taken; nobody gets it.
                 Judged { open, question, ..Judged::of(AddressClass::Relay, RelayReason::Rules(words)) }
             }
-            Outcome::Local(verdict) => {
+            Outcome::Local(class) => {
                 add(wishes, marks);
                 let route = route_of_others;
-                Judged { quarantine, copies, route, open, question, ..Judged::of(verdict, RelayReason::Rules(words)) }
+                Judged { quarantine, copies, route, open, question, ..Judged::of(class, RelayReason::Rules(words)) }
             }
             Outcome::Relay(hop) => {
                 let hop_kept = own_hop(settings, facts.recipient.domain(), &hop, route.as_ref());

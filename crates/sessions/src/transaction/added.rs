@@ -31,7 +31,7 @@ impl Transaction {
         judged: &Judged,
     ) -> Result<(), (Reply, String)> {
         let RcptContext { core, settings, .. } = context;
-        let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match &judged.verdict {
+        let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match &judged.class {
             AddressClass::Alias(expansion) => (vec![address], &expansion.lists),
             AddressClass::List(list) => (Vec::new(), std::slice::from_ref(list)),
             AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => (Vec::new(), &[]),

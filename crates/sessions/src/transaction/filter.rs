@@ -89,7 +89,7 @@ impl Transaction {
     /// Asks them about a recipient that is otherwise taken, and keeps it.
     pub(super) async fn filter_taken(&mut self, rcpt: RcptTo, taken: TakenRcpt) -> Result<(), MilterRefusal> {
         let Some(filtering) = &mut self.filtering else { return Ok(()) };
-        let is_local = taken.verdict != AddressClass::Relay;
+        let is_local = taken.class != AddressClass::Relay;
         filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
         filtering.taken.push(taken);
         Ok(())
@@ -274,11 +274,11 @@ impl Transaction {
                 |(to, now): (&Address, &mut AcceptedRcpt)| (to.clone(), (now.hop.clone(), now.quarantine.clone()));
             let said: HashMap<_, _> = self.rcpts.named_mut().map(now).collect();
             self.rcpts.forget_named();
-            for TakenRcpt { address, mut accepted, verdict, why, .. } in take(&mut filtering.taken) {
+            for TakenRcpt { address, mut accepted, class, why, .. } in take(&mut filtering.taken) {
                 if let Some((hop, quarantine)) = said.get(&address) {
                     (accepted.hop, accepted.quarantine) = (hop.clone(), quarantine.clone());
                 }
-                self.rcpts.add_by(address, accepted, verdict, why);
+                self.rcpts.add_by(address, accepted, class, why);
             }
         }
         added

@@ -72,8 +72,8 @@ fn restricted(settings: &Settings, lists: &[Arc<str>]) -> Vec<Arc<str>> {
 }
 
 /// Returns the lists that a recipient leads to.
-fn lists_of(verdict: &AddressClass) -> &[Arc<str>] {
-    match verdict {
+fn lists_of(class: &AddressClass) -> &[Arc<str>] {
+    match class {
         AddressClass::List(list) => std::slice::from_ref(list),
         AddressClass::Alias(expansion) => &expansion.lists,
         AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => &[],
@@ -96,7 +96,7 @@ pub(super) struct TakenRcpt {
     pub named: Address,
     pub address: Address,
     pub accepted: AcceptedRcpt,
-    pub verdict: AddressClass,
+    pub class: AddressClass,
     pub why: String,
 }
 
@@ -141,7 +141,7 @@ impl Transaction {
         taken
     }
 
-    /// Its name, the verdict, whether it can be taken beside the others, milters, the record: in this order.
+    /// Its name, the decision, whether it can be taken beside the others, milters, the record: in this order.
     async fn judge_and_record(&mut self, context: RcptContext<'_>, rcpt: RcptTo) -> Result<(), Box<RcptRefusal>> {
         let RcptContext { core, settings, speaker, .. } = context;
         let for_milters = self.filtering.is_some().then(|| rcpt.clone());
@@ -173,8 +173,8 @@ impl Transaction {
         speaker: Speaker<'_>,
     ) -> Result<(), Box<RcptRefusal>> {
         let why = std::mem::replace(&mut judged.why, RelayReason::Outside).words(speaker.proof);
-        let (address, accepted, verdict) = (rcpt.address.clone(), judged.accepted(rcpt), judged.verdict.clone());
-        let taken = TakenRcpt { named: as_named.address.clone(), address, accepted, verdict, why: why.clone() };
+        let (address, accepted, class) = (rcpt.address.clone(), judged.accepted(rcpt), judged.class.clone());
+        let taken = TakenRcpt { named: as_named.address.clone(), address, accepted, class, why: why.clone() };
         judged.why = RelayReason::Rules(why);
         self.filter_taken(as_named, taken).await.map_err(|refusal| RcptRefusal::by_milter(&rcpt.address, refusal))
     }
@@ -184,14 +184,14 @@ impl Transaction {
         let RcptContext { settings, speaker, .. } = context;
         let NamedRcpt { rcpt, original } = named;
         let accepted = judged.accepted(&rcpt);
-        let Judged { verdict, copies, open, question, why, .. } = judged;
+        let Judged { class, copies, open, question, why, .. } = judged;
         let address = rcpt.address;
         self.question = self.question.take().or(question);
         if let Some(original) = original {
             wishes.remark(Remark::Rewritten { to: address.clone() }, &RemarkRecipients::one(original.as_str()));
             self.names.rewrite(original, address.clone());
         }
-        let lists = lists_of(&verdict);
+        let lists = lists_of(&class);
         if !open.is_empty() {
             self.open.push((address.clone(), lists.to_vec()));
         }
@@ -211,9 +211,9 @@ impl Transaction {
         self.restricted_lists.sort_unstable();
         self.restricted_lists.dedup();
         match why {
-            RelayReason::Rules(words) => self.rcpts.add_by(address, accepted, verdict, words),
+            RelayReason::Rules(words) => self.rcpts.add_by(address, accepted, class, words),
             RelayReason::Policy(_) | RelayReason::Outside => {
-                self.rcpts.add(address, accepted, verdict, || why.words(speaker.proof));
+                self.rcpts.add(address, accepted, class, || why.words(speaker.proof));
             }
         }
     }
@@ -274,11 +274,11 @@ impl Transaction {
     ) -> Result<(), Box<RcptRefusal>> {
         let RcptContext { core, settings, speaker, content } = context;
         let refused = |reply| RcptRefusal::of(address, reply);
-        if let AddressClass::Refuse(reply) = &judged.verdict {
+        if let AddressClass::Refuse(reply) = &judged.class {
             let why = std::mem::replace(&mut judged.why, RelayReason::Rules(String::new()));
             return Err(Box::new(RcptRefusal { policy: why.words(speaker.proof), ..*refused(reply.clone()) }));
         }
-        if let AddressClass::Alias(expansion) = &judged.verdict {
+        if let AddressClass::Alias(expansion) = &judged.class {
             self.add_targets(expansion.everyone().count()).map_err(refused)?;
             // A rule may yet name another next hop, or quarantine the message.
             let is_settled = judged.open.is_empty() && judged.quarantine.is_none() && wishes.redirect.is_none();
@@ -292,11 +292,11 @@ impl Transaction {
         // Targets of an alias may have next hops that are not known yet.
         let has_own_hop = judged.hop.is_some()
             || judged.route.is_some()
-            || matches!(judged.verdict, AddressClass::Alias(_)) && settings.rules.has_own_hops();
-        if is_settled && let Some(reply) = self.standing_bounce_refusal(core, address, &judged.verdict, has_own_hop) {
+            || matches!(judged.class, AddressClass::Alias(_)) && settings.rules.has_own_hops();
+        if is_settled && let Some(reply) = self.standing_bounce_refusal(core, address, &judged.class, has_own_hop) {
             return Err(refused(reply));
         }
-        let lists = lists_of(&judged.verdict);
+        let lists = lists_of(&judged.class);
         for list in lists {
             self.check_list(core, list).await.map_err(refused)?;
         }
@@ -410,7 +410,7 @@ impl Transaction {
         &self,
         core: &Arc<Core>,
         address: &Address,
-        verdict: &AddressClass,
+        class: &AddressClass,
         has_own_hop: bool,
     ) -> Option<Reply> {
         if !core.standing.load(Ordering::Relaxed) {
@@ -425,7 +425,7 @@ impl Transaction {
                     domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
                 bounces.reason(sender, None, to.domain(), site, now).cloned()
             };
-            match verdict {
+            match class {
                 AddressClass::Relay => of(address),
                 // Its copies have the list's own sender.
                 AddressClass::List(list) => bounces.reason_of_list(sender, list, now).cloned(),
