@@ -50,7 +50,7 @@ pub struct Settings {
     pub policy: Arc<Policy>,
     pub rules: Arc<Rulebook>,
     pub tables: RuleTables,
-    pub filters: Milters,
+    pub milters: Milters,
     pub smtp: Arc<ServerConfig>,
     /// SMTP and LMTP settings of each source (at least one).
     clients: Vec<[Arc<ClientConfig>; 2]>,
@@ -77,7 +77,7 @@ impl Settings {
             policy: config.policy.clone(),
             rules: config.rules.clone(),
             tables: RuleTables::open(&config.tables, before.map(|before| &before.tables)),
-            filters: Milters::new(&config.hostname, &config.milters, before.map(|before| &before.filters)),
+            milters: Milters::new(&config.hostname, &config.milters, before.map(|before| &before.milters)),
             smtp: Arc::new(server(&config)),
             clients,
             tls: OnceLock::new(),

@@ -29,7 +29,7 @@ const MESSAGE_TIME: Duration = Duration::from_mins(9);
 
 /// The result of all milters for a message.
 #[derive(Default)]
-pub struct FilterResult {
+pub struct MilteredMessage {
     /// The changed message, if it has changed: the part that was not yet written to the [`Content`], with its size
     /// and facts.
     pub end: Option<EndOfData>,
@@ -86,11 +86,11 @@ impl Chain {
         content: &mut C,
         ours: usize,
         size_max: u64,
-    ) -> Result<FilterResult, MilterRefusal> {
+    ) -> Result<MilteredMessage, MilterRefusal> {
         self.tell_mail().await?;
-        let mut filtered = FilterResult { discard: self.discard.take(), ..FilterResult::default() };
-        if filtered.discard.is_some() {
-            return Ok(filtered);
+        let mut miltered = MilteredMessage { discard: self.discard.take(), ..MilteredMessage::default() };
+        if miltered.discard.is_some() {
+            return Ok(miltered);
         }
         if let Some(MilterState::Failed(refusal)) =
             self.milters.iter().map(|one| &one.state).find(|state| matches!(state, MilterState::Failed(_)))
@@ -107,7 +107,7 @@ impl Chain {
             one.close_if_it_owes();
             let reply = match shown {
                 Ok(reply @ (MilterReply::Continue | MilterReply::Accept | MilterReply::Skip)) => {
-                    one.apply(requested, &mut message, content, &self.hostname, &mut filtered).map(|()| reply)
+                    one.apply(requested, &mut message, content, &self.hostname, &mut miltered).map(|()| reply)
                 }
                 other => other,
             };
@@ -121,16 +121,16 @@ impl Chain {
                 one.milter.counters.count(MilterResult::Accept);
                 one.milter.succeeded();
             }
-            filtered.discard = one.judge(reply)?;
-            if filtered.discard.is_some() {
-                return Ok(filtered);
+            miltered.discard = one.judge(reply)?;
+            if miltered.discard.is_some() {
+                return Ok(miltered);
             }
         }
         if message.has_new_header || message.has_new_body {
             let end = message.write(content, size_max, &mut buffer).await.map_err(ours_fails)?;
-            filtered.end = Some(end);
+            miltered.end = Some(end);
         }
-        Ok(filtered)
+        Ok(miltered)
     }
 }
 
@@ -215,7 +215,7 @@ impl SessionMilter {
         message: &mut Message,
         content: &mut C,
         hostname: &str,
-        filtered: &mut FilterResult,
+        miltered: &mut MilteredMessage,
     ) -> Result<(), Trouble> {
         let keeps_space = self.connection.as_ref().is_some_and(|connection| connection.session.keeps_space());
         let mut envelope = EnvelopeChanges::default();
@@ -244,7 +244,7 @@ impl SessionMilter {
         if envelope.quarantine.is_some() {
             self.milter.counters.count(MilterResult::Quarantine);
         }
-        let all = &mut filtered.envelope;
+        let all = &mut miltered.envelope;
         all.sender = envelope.sender.or(all.sender.take());
         all.recipients.extend(envelope.recipients);
         let name = &self.milter.settings.name;
@@ -252,9 +252,9 @@ impl SessionMilter {
         all.quarantine = all.quarantine.take().or(quarantine);
         if !words.is_empty() {
             self.milter.counters.count(MilterResult::Change);
-            let and = if filtered.words.is_empty() { "" } else { "; " };
+            let and = if miltered.words.is_empty() { "" } else { "; " };
             // Writing to a string cannot fail.
-            let _ = write!(filtered.words, "{and}milter {}: {words}", self.milter.settings.name);
+            let _ = write!(miltered.words, "{and}milter {}: {words}", self.milter.settings.name);
         }
         Ok(())
     }
@@ -502,7 +502,7 @@ mod tests {
             chain.data().await.expect("it goes on");
             let said = chain.message(&mut Octets(content), 0, 1_000_000).await;
             assert_eq!(said.as_ref().err().map(|refusal| refusal.reply.code), code);
-            assert!(said.is_err() || said.is_ok_and(|filtered| filtered.words.contains("header changed")));
+            assert!(said.is_err() || said.is_ok_and(|miltered| miltered.words.contains("header changed")));
         }
     }
 

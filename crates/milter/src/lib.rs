@@ -34,7 +34,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{EnvelopeChanges, RecipientChange};
-pub use content::FilterResult;
+pub use content::MilteredMessage;
 pub use milter::{Counters, Milter, MilterResult};
 pub use recoded::{RecodeResult, recoded};
 pub use rewrite::{Content, each_field, edit_fields};
@@ -93,11 +93,11 @@ impl Milters {
         self.milters.is_empty()
     }
 
-    pub fn milters(&self) -> &[Arc<Milter>] {
-        &self.milters
+    pub fn iter(&self) -> std::slice::Iter<'_, Arc<Milter>> {
+        self.milters.iter()
     }
 
-    /// The filter for a client's session. `None`: no milter sees its mail.
+    /// Milters for a client's session; `None` if no milter applies.
     pub fn of(&self, client: &ClientFacts) -> Option<SessionMilters> {
         let is_shown = |milter: &&Arc<Milter>| {
             let scope = &milter.settings.scope;
@@ -107,6 +107,15 @@ impl Milters {
         };
         let milters: Vec<Arc<Milter>> = self.milters.iter().filter(is_shown).cloned().collect();
         (!milters.is_empty()).then(|| SessionMilters(Arc::new(Mutex::new(Chain::new(milters, client, &self.hostname)))))
+    }
+}
+
+impl<'a> IntoIterator for &'a Milters {
+    type Item = &'a Arc<Milter>;
+    type IntoIter = std::slice::Iter<'a, Arc<Milter>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }
 

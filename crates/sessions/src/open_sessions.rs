@@ -94,7 +94,7 @@ const USERS_PART: usize = 4;
 /// Returns how many sessions of a role the descriptors permit. `sessions_max` assumes no milters; each session may have
 /// a connection to every milter.
 pub fn descriptors(settings: &Settings, sessions_max: usize, role: Role) -> usize {
-    let all = sessions_max / (1 + settings.filters.milters().len());
+    let all = sessions_max / (1 + settings.milters.iter().len());
     let has_users = settings.config.listen.listeners().any(|(service, _)| service.role() == Role::Users);
     let of_users = if has_users { all / USERS_PART } else { 0 };
     let of_role = match role {

@@ -37,13 +37,13 @@ impl fmt::Display for RequirementSource {
 /// One rule and its requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedRule {
-    pub rule: RequirementSource,
+    pub source: RequirementSource,
     pub requirement: Requirement,
 }
 
 impl fmt::Display for AppliedRule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} by {}", self.requirement, self.rule)
+        write!(out, "{} by {}", self.requirement, self.source)
     }
 }
 

@@ -52,12 +52,12 @@ impl ReasonedPosture {
         if wish.require_tls {
             let posture = required();
             let reasons =
-                vec![AppliedRule { rule: RequirementSource::RequireTls, requirement: posture.requirement.clone() }];
+                vec![AppliedRule { source: RequirementSource::RequireTls, requirement: posture.requirement.clone() }];
             return self.join(ReasonedPosture { posture, reasons });
         }
         if let Some(requirement) = self.posture.left_by(wish) {
             self.posture.requirement = requirement.clone();
-            self.reasons.insert(0, AppliedRule { rule: RequirementSource::TlsRequiredNo, requirement });
+            self.reasons.insert(0, AppliedRule { source: RequirementSource::TlsRequiredNo, requirement });
         }
         self
     }
@@ -70,7 +70,7 @@ mod tests {
     fn held(word: &str) -> ReasonedPosture {
         let fingerprints = if word == "fingerprint" { vec![crate::Fingerprint([1; 32])] } else { Vec::new() };
         let requirement = Requirement::new(word, vec![], fingerprints).unwrap();
-        AppliedRule { rule: RequirementSource::Default, requirement }.into()
+        AppliedRule { source: RequirementSource::Default, requirement }.into()
     }
 
     const REQUIRE: Wish = Wish { require_tls: true, tls_required_no: false };

@@ -74,7 +74,10 @@ impl<'a> ApplicableRule<'a> {
     }
 
     fn reason(&self) -> AppliedRule {
-        AppliedRule { rule: (self.rule)(format!("{}{}", self.dot, self.value)), requirement: self.requirement.clone() }
+        AppliedRule {
+            source: (self.rule)(format!("{}{}", self.dot, self.value)),
+            requirement: self.requirement.clone(),
+        }
     }
 }
 

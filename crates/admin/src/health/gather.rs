@@ -190,7 +190,7 @@ fn room(core: &Core, seen: &mut Vec<Observation>) {
 
 /// Observes milters, policy services and tables behind sockets.
 fn services(settings: &Settings, seen: &mut Vec<Observation>) {
-    for milter in settings.filters.milters() {
+    for milter in &settings.milters {
         let (name, place) = (&milter.settings.name, &milter.settings.place);
         let tally = milter.outcomes.read();
         let action = milter.failure_action();

@@ -95,7 +95,7 @@ impl NameServers {
 /// Probes the milters and the services behind sockets that are due.
 pub(super) fn services(core: &Core, schedule: &mut Schedule, steady: Ms) {
     let settings = core.settings();
-    for milter in settings.filters.milters() {
+    for milter in &settings.milters {
         if let Some(turn) = schedule.due(Name::Milter, &milter.settings.name, &milter.outcomes.read(), steady) {
             let milter = milter.clone();
             tokio::spawn(async move {

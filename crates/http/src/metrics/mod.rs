@@ -250,7 +250,7 @@ fn call_ahead(text: &mut Text, core: &Core) {
 
 fn milters(text: &mut Text, core: &Core) {
     text.family("stentor_milter_results_total");
-    for milter in core.settings().filters.milters() {
+    for milter in &core.settings().milters {
         for (result, count) in milter.counters.read() {
             text.sample(&[("milter", &milter.settings.name), ("result", result)], count as f64);
         }

@@ -62,7 +62,7 @@ impl Session {
         }
         self.login = Some(login.user().as_ref().into());
         // Milters were told that there is no login.
-        (self.trusted, self.filter) = (true, None);
+        (self.trusted, self.milters) = (true, None);
         self.account = Some(Box::new(login));
         self.smtp.answer(LOGGED_IN);
         self.smtp.authenticated();

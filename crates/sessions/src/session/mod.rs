@@ -84,7 +84,7 @@ pub struct Session {
     grace_until: Option<Instant>,
     transaction: Option<Transaction>,
     /// The milters for its mail, from its first message on.
-    filter: Option<SessionMilters>,
+    milters: Option<SessionMilters>,
     /// Its place, released on drop.
     admitted: Admitted,
     /// Sessions that the descriptors permit.
@@ -214,7 +214,7 @@ impl Session {
             stop,
             grace_until: None,
             transaction: None,
-            filter: None,
+            milters: None,
             admitted,
             sessions_max,
             is_apart: false,
@@ -340,7 +340,7 @@ impl Session {
                 let begun = Transaction::begin(&self.core, mail, self.client, self.trusted, self.login.as_deref());
                 let begun = begun.and_then(|begun| self.submits(begun));
                 let reply = match begun {
-                    Ok(transaction) if self.settings.filters.is_empty() => {
+                    Ok(transaction) if self.settings.milters.is_empty() => {
                         self.transaction = Some(transaction);
                         Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok")
                     }
@@ -437,7 +437,7 @@ impl Session {
             return Ok(());
         };
         let mut ready = transaction.reserve(&self.core).await;
-        if ready.is_ok() && self.filter.is_some() {
+        if ready.is_ok() && self.milters.is_some() {
             ready = Box::pin(transaction.filter_data(&self.core)).await;
         }
         match ready {
@@ -478,7 +478,7 @@ impl Session {
             return self.smtp.answer(reply);
         }
         (self.client, self.port) = (client, said.port.unwrap_or_default());
-        (self.trusted, self.login, self.filter, self.asker) = (trusted, login, None, None);
+        (self.trusted, self.login, self.milters, self.asker) = (trusted, login, None, None);
         self.account = None;
         if said.address.is_some() {
             // Certificate and TLS are the proxy's.
@@ -503,7 +503,7 @@ impl Session {
 
     /// Shows the milters a new message.
     async fn filtered(&mut self, mut transaction: Transaction) -> Reply {
-        if self.filter.is_none() {
+        if self.milters.is_none() {
             if self.name == ClientName::Unknown {
                 self.name = self.core.resolver.client_name(self.client).await.into();
             }
@@ -513,7 +513,7 @@ impl Session {
                     stentor_milter::ClientTls { version, cipher, bits, certificate }
                 },
             );
-            self.filter = self.settings.filters.of(&ClientFacts {
+            self.milters = self.settings.milters.of(&ClientFacts {
                 address: self.client,
                 port: self.port,
                 name: self.name.clone().is(),
@@ -521,12 +521,12 @@ impl Session {
                 login: self.login.as_deref().map(|login| (login.to_owned(), self.mechanism())),
                 tls,
             });
-            if self.filter.is_some() {
+            if self.milters.is_some() {
                 self.smtp.tell_unknown();
             }
         }
-        if let Some(filter) = &self.filter
-            && let Err(reply) = transaction.filtered_by(&self.core, filter.clone(), self.smtp.helo()).await
+        if let Some(milters) = &self.milters
+            && let Err(reply) = transaction.filtered_by(&self.core, milters.clone(), self.smtp.helo()).await
         {
             return reply;
         }
@@ -536,7 +536,7 @@ impl Session {
 
     /// Returns the milters' refusal of a command unknown to SMTP, if they refuse it.
     async fn milters_on_unknown(&self, line: &[u8]) -> Option<Reply> {
-        let refusal = self.filter.as_ref()?.chain().await.unknown(line).await.err()?;
+        let refusal = self.milters.as_ref()?.chain().await.unknown(line).await.err()?;
         let (client, by) = (self.client, &refusal.by);
         tracing::info!(%client, command = %line.escape_ascii(), reply = %refusal.reply, "{by} refused an unknown \
             command");

@@ -61,7 +61,7 @@ impl Session {
             self.flush().await?;
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        (self.trusted, self.login, self.filter) = (trusted, None, None);
+        (self.trusted, self.login, self.milters) = (trusted, None, None);
         (self.account, self.exchange) = (None, None);
         let offers = self.security.offers(self.listener, self.situation(), || self.channel()).unwrap_or_default();
         self.smtp.secured(offers, trusted, self.core.clock.steady());

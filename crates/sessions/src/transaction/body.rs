@@ -79,7 +79,7 @@ impl Transaction {
         let names_client = settings.config.auth.client_in_received || !has_user;
         let trace = Trace { helo, client, names_client, hostname, protocol, tls, user, id: &self.id, now };
         received(&trace, &mut prefix);
-        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
+        self.waiting.begin(&settings.rules, prefix.len(), self.milters.is_some());
         self.stored_form = StoredForm::new(prefix.len());
         self.own_octets = prefix.len();
         prefix
@@ -91,7 +91,7 @@ impl Transaction {
         let mut prefix = Vec::new();
         self.wishes.write_fields(&mut prefix);
         received_local(&settings.config.hostname, uid, &self.id, core.clock.now(), &mut prefix);
-        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
+        self.waiting.begin(&settings.rules, prefix.len(), self.milters.is_some());
         self.stored_form = StoredForm::new(prefix.len());
         self.own_octets = prefix.len();
         prefix

@@ -351,9 +351,9 @@ impl Transaction {
             marks += " ";
             marks += name;
         }
-        if let Some(filtering) = self.filtering.as_ref().filter(|filtering| !filtering.words.is_empty()) {
+        if let Some(milters) = self.milters.as_ref().filter(|shown| !shown.words.is_empty()) {
             marks += if marks.is_empty() { "" } else { "; " };
-            marks += &filtering.words;
+            marks += &milters.words;
         }
         if self.mail.requiretls {
             marks += if marks.is_empty() { "" } else { "; " };

@@ -9,9 +9,9 @@ mod added;
 mod body;
 mod by_content;
 mod envelopes;
-mod filter;
 mod header;
 mod holdings;
+mod milters;
 mod rcpt;
 mod submitted;
 mod success;
@@ -36,8 +36,8 @@ use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, WaitingRules, Wis
 use stentor_smtp::server::{EndOfData, MailFrom};
 use tokio::sync::oneshot;
 
-use self::filter::Filtering;
 use self::holdings::{Arrival, Pieces};
+use self::milters::MilterTransaction;
 pub use self::submitted::{Account, Submitted};
 use self::success::Answer;
 use super::content::{ContentEnvelope, Members, check as check_content};
@@ -139,7 +139,7 @@ pub struct Transaction {
     /// Login or local user that submits it, with the privileges of a client network.
     injector: Option<String>,
     /// Its milters, if there are any.
-    filtering: Option<Box<Filtering>>,
+    milters: Option<Box<MilterTransaction>>,
     assigned: Option<AssignedIds>,
     /// Requests for success reports that are answered here.
     answer: Option<Box<Answer>>,
@@ -264,7 +264,7 @@ impl Transaction {
             client,
             trusted,
             injector: None,
-            filtering: None,
+            milters: None,
             assigned: None,
             answer: None,
             traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
@@ -381,7 +381,7 @@ impl Transaction {
         if (is_forged || !self.wishes.edits.is_empty()) && !self.wishes.is_discarded() {
             Box::pin(self.edit_fields(core, settings, &mut message, is_forged)).await?;
         }
-        if self.filtering.is_some() {
+        if self.milters.is_some() {
             let begun = Instant::now();
             Box::pin(self.filter(core, settings, &mut message)).await?;
             if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(Socket::has_left) {

@@ -117,7 +117,7 @@ impl Transaction {
         rcpt: RcptTo,
     ) -> Reply {
         let context = RcptContext { core, settings, speaker, content: None };
-        if self.filtering.is_some() {
+        if self.milters.is_some() {
             return Box::pin(self.filter_rcpt(context, rcpt)).await;
         }
         self.answer_rcpt(context, rcpt).await
@@ -144,7 +144,7 @@ impl Transaction {
     /// Its name, the decision, whether it can be taken beside the others, milters, the record: in this order.
     async fn judge_and_record(&mut self, context: RcptContext<'_>, rcpt: RcptTo) -> Result<(), Box<RcptRefusal>> {
         let RcptContext { core, settings, speaker, .. } = context;
-        let for_milters = self.filtering.is_some().then(|| rcpt.clone());
+        let for_milters = self.milters.is_some().then(|| rcpt.clone());
         self.count_params(core, &rcpt).map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
         let named = self.canonical(settings, own_name(core, settings, rcpt)).await?;
         let instance = speaker.session.map(|_| self.id.to_string()).unwrap_or_default();

@@ -326,7 +326,7 @@ fn add_words(settings: &Settings, explanation: &mut Explanation, has_content: bo
             let named = lists(decision).iter().chain(redirected.flat_map(|forward| &forward.found.lists));
             all.extend(subscriber_files(settings, named));
         }
-        let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
+        let asked = settings.milters.iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
         let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();
         if !asked.is_empty() {
             all.push(format!("if its milters accept it; they were not asked: {}", asked.join(", ")));

@@ -159,7 +159,7 @@ fn not_asked(settings: &Settings) -> Vec<String> {
     };
     let services = named(|rule| rule.when.asks_service());
     let contents = named(Rule::waits);
-    let milters: Vec<&str> = settings.filters.milters().iter().map(|milter| &*milter.settings.name).collect();
+    let milters: Vec<&str> = settings.milters.iter().map(|milter| &*milter.settings.name).collect();
     let notes = [
         (services, "policy services are asked only in a client's session; not asked by "),
         (contents, "the history stores no message content; not evaluated: "),

@@ -11,7 +11,7 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_milter::{
-    ClientFacts, Content, Edit, FilterResult, MailFacts, MilterRefusal, RcptFacts, RecipientChange, RecodeResult,
+    ClientFacts, Content, Edit, MailFacts, MilterRefusal, MilteredMessage, RcptFacts, RecipientChange, RecodeResult,
     SessionMilters, each_field, edit_fields, recoded,
 };
 use stentor_mime::recode::RecodeTarget;
@@ -26,26 +26,26 @@ use super::{Received, Transaction};
 use stentor_core::{Core, Settings, log};
 
 /// A transaction that is shown to milters.
-pub(super) struct Filtering {
-    filter: SessionMilters,
+pub(super) struct MilterTransaction {
+    session: SessionMilters,
     /// Accepted recipients: a milter may remove one again.
     taken: Vec<TakenRcpt>,
     /// Describes the milters' effects on the message, for the log.
     pub words: String,
 }
 
-impl Drop for Filtering {
+impl Drop for MilterTransaction {
     fn drop(&mut self) {
-        self.filter.over();
+        self.session.over();
     }
 }
 
 impl Transaction {
     /// Shows the milters the beginning of a message. The error is their refusal.
-    pub async fn filtered_by(&mut self, core: &Core, filter: SessionMilters, helo: &str) -> Result<(), Reply> {
+    pub async fn filtered_by(&mut self, core: &Core, milters: SessionMilters, helo: &str) -> Result<(), Reply> {
         let id = self.id.to_string();
-        let told = filter.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
-        self.filtering = Some(Box::new(Filtering { filter, taken: Vec::new(), words: String::new() }));
+        let told = milters.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
+        self.milters = Some(Box::new(MilterTransaction { session: milters, taken: Vec::new(), words: String::new() }));
         told.map_err(|refusal| {
             log::refused(core, "MAIL", &refusal.by, &self.mail, self.by(), &refusal.reply);
             refusal.reply
@@ -58,16 +58,16 @@ impl Transaction {
         // Milters that sign users' mail accept any mechanism.
         let login = Some((login.to_owned(), "PLAIN"));
         let facts = ClientFacts { address: self.client, port: 0, name: None, listener: None, login, tls: None };
-        match settings.filters.of(&facts) {
-            Some(filter) => Box::pin(self.filtered_by(core, filter, "")).await,
+        match settings.milters.of(&facts) {
+            Some(milters) => Box::pin(self.filtered_by(core, milters, "")).await,
             None => Ok(()),
         }
     }
 
     /// Tells the milters that the content follows. The error is their refusal.
     pub async fn filter_data(&mut self, core: &Core) -> Result<(), Reply> {
-        let Some(filtering) = &self.filtering else { return Ok(()) };
-        filtering.filter.chain().await.data().await.map_err(|refusal| {
+        let Some(milters) = &self.milters else { return Ok(()) };
+        milters.session.chain().await.data().await.map_err(|refusal| {
             log::refused(core, "DATA", &refusal.by, &self.mail, self.by(), &refusal.reply);
             refusal.reply
         })
@@ -79,19 +79,19 @@ impl Transaction {
         let Err(refusal) = taken else { return TAKEN };
         // A milter's own refusal is not news to it.
         if !refusal.is_milters
-            && let Some(filtering) = &self.filtering
+            && let Some(milters) = &self.milters
         {
-            filtering.filter.chain().await.rcpt_refused(&rcpt, &refusal.reply).await;
+            milters.session.chain().await.rcpt_refused(&rcpt, &refusal.reply).await;
         }
         self.refuse(context.core, context.speaker.client, *refusal)
     }
 
     /// Asks them about a recipient that is otherwise taken, and keeps it.
     pub(super) async fn filter_taken(&mut self, rcpt: RcptTo, taken: TakenRcpt) -> Result<(), MilterRefusal> {
-        let Some(filtering) = &mut self.filtering else { return Ok(()) };
+        let Some(milters) = &mut self.milters else { return Ok(()) };
         let is_local = taken.class != AddressClass::Relay;
-        filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
-        filtering.taken.push(taken);
+        milters.session.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
+        milters.taken.push(taken);
         Ok(())
     }
 
@@ -197,20 +197,20 @@ impl Transaction {
         settings: &Arc<Settings>,
         Received { end, own_fields }: &mut Received<'_>,
     ) -> Result<(), Reply> {
-        let Some(mut filtering) = self.filtering.take() else { return Ok(()) };
+        let Some(mut milters) = self.milters.take() else { return Ok(()) };
         let size_max = settings.config.message_size_bytes_max;
         let mut octets = Octets::new(core, self, take(&mut end.last), size_max);
-        let filtered = filtering.filter.chain().await.message(&mut octets, *own_fields, size_max).await;
+        let miltered = milters.session.chain().await.message(&mut octets, *own_fields, size_max).await;
         octets.forget();
         end.last = octets.last;
-        let result = match filtered {
-            Ok(filtered) => self.change(core, settings, &mut filtering, filtered, end).await,
+        let result = match miltered {
+            Ok(miltered) => self.change(core, settings, &mut milters, miltered, end).await,
             Err(refusal) => {
                 self.why_refused = refusal.by;
                 Err(refusal.reply)
             }
         };
-        self.filtering = Some(filtering);
+        self.milters = Some(milters);
         result
     }
 
@@ -219,29 +219,29 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        filtering: &mut Filtering,
-        filtered: FilterResult,
+        milters: &mut MilterTransaction,
+        miltered: MilteredMessage,
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
-        if let Some(by) = filtered.discard {
+        if let Some(by) = miltered.discard {
             self.wishes.discard(Remark::Discarded { by }, &RemarkRecipients::all());
             return Ok(());
         }
-        if let Some(new) = filtered.end {
+        if let Some(new) = miltered.end {
             *end = new;
             self.check(core, settings, &end.facts)?;
         }
-        filtering.words = filtered.words;
-        if let Some(who) = filtered.envelope.quarantine {
+        milters.words = miltered.words;
+        if let Some(who) = miltered.envelope.quarantine {
             self.quarantine.get_or_insert(who.into());
         }
-        if let Some(sender) = filtered.envelope.sender {
+        if let Some(sender) = miltered.envelope.sender {
             self.given_sender.get_or_insert_with(|| self.mail.path.as_str().to_owned());
             self.sender = Key::new(sender.as_str());
             self.mail.path = sender;
         }
-        let added = self.remove_recipients(filtering, filtered.envelope.recipients);
-        let added = added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address));
+        let added = self.remove_recipients(milters, miltered.envelope.recipients);
+        let added = added.into_iter().filter(|rcpt| !milters.taken.iter().any(|taken| taken.named == rcpt.address));
         let is_refused = self.add_recipients(core, settings, added.collect(), &end.facts).await?;
         self.apply_content_rules(settings)?;
         // A milter that replaces recipients by none has a fault that can be repaired.
@@ -255,26 +255,26 @@ impl Transaction {
     }
 
     /// Removes the recipients that milters remove; returns those that they add.
-    fn remove_recipients(&mut self, filtering: &mut Filtering, changes: Vec<RecipientChange>) -> Vec<RcptTo> {
+    fn remove_recipients(&mut self, milters: &mut MilterTransaction, changes: Vec<RecipientChange>) -> Vec<RcptTo> {
         let mut added: Vec<RcptTo> = Vec::new();
-        let before = filtering.taken.len();
+        let before = milters.taken.len();
         for change in changes {
             match change {
                 RecipientChange::Add(rcpt) => added.push(rcpt),
                 RecipientChange::Delete(RcptTo { address: gone, .. }) => {
                     let is_gone = |address: &Address| address.as_str().eq_ignore_ascii_case(gone.as_str());
-                    filtering.taken.retain(|taken| !is_gone(&taken.named) && !is_gone(&taken.address));
+                    milters.taken.retain(|taken| !is_gone(&taken.named) && !is_gone(&taken.address));
                     added.retain(|rcpt| !is_gone(&rcpt.address));
                 }
             }
         }
-        if filtering.taken.len() < before {
+        if milters.taken.len() < before {
             // Rules on the content may have given them other next hops, or keep it from them.
             let now =
                 |(to, now): (&Address, &mut AcceptedRcpt)| (to.clone(), (now.hop.clone(), now.quarantine.clone()));
             let said: HashMap<_, _> = self.rcpts.named_mut().map(now).collect();
             self.rcpts.forget_named();
-            for TakenRcpt { address, mut accepted, class, why, .. } in take(&mut filtering.taken) {
+            for TakenRcpt { address, mut accepted, class, why, .. } in take(&mut milters.taken) {
                 if let Some((hop, quarantine)) = said.get(&address) {
                     (accepted.hop, accepted.quarantine) = (hop.clone(), quarantine.clone());
                 }
