@@ -1,4 +1,4 @@
-//! Requests to a CA (by [`stentor_https`]): one connection each, with limits on time and response size.
+//! Requests to a CA (by [`stentor_http_client`]): one connection each, with limits on time and response size.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Request, Response, Uri};
 use http_body_util::Full;
-use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use instant_acme::{BodyWrapper, BytesResponse, Error};
 use parking_lot::Mutex;
-use stentor_https::{HttpsClient, Place, RequestError};
+use stentor_http_client::{HttpClient, Place, RequestError};
 use stentor_tls::{Roots, TlsError};
 use tokio::time::Instant;
 
@@ -28,13 +27,13 @@ const RETRY_AFTER_DATE_S: i64 = 3_600;
 /// A client for one CA. Remembers the Retry-After of the last refusal.
 #[derive(Clone)]
 pub(crate) struct Http {
-    client: HttpsClient,
+    client: HttpClient,
     demanded_s: Arc<Mutex<Option<i64>>>,
 }
 
 impl Http {
     pub fn new(roots: &Roots) -> Result<Http, TlsError> {
-        Ok(Http { client: HttpsClient::new(roots)?, demanded_s: Arc::default() })
+        Ok(Http { client: HttpClient::new(roots)?, demanded_s: Arc::default() })
     }
 
     /// Retry-After of the last refusal, in seconds.
@@ -61,15 +60,11 @@ impl Http {
 
     async fn attempt(
         &self,
-        mut request: Request<BodyWrapper<Bytes>>,
+        request: Request<BodyWrapper<Bytes>>,
         until: Instant,
     ) -> Result<Response<Full<Bytes>>, RequestError> {
-        let (host, port, authority) = place(request.uri()).map_err(RequestError::Http)?;
+        let (host, port) = place(request.uri()).map_err(RequestError::Http)?;
         let place = Place { host: &host, port, addresses: None, allows_private: true, is_tls: true };
-        let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str).parse();
-        *request.uri_mut() = path.map_err(|_| RequestError::Http("the URL has no path".to_owned()))?;
-        let authority = HeaderValue::from_str(&authority).map_err(|error| RequestError::Http(error.to_string()))?;
-        request.headers_mut().insert(HOST, authority);
         let mut answer = self.client.send(&place, request, until).await?;
         let (status, headers) = (answer.status, std::mem::take(&mut answer.headers));
         let mut response = Response::new(Full::new(answer.read(ANSWER_BYTES_MAX, until).await?));
@@ -78,7 +73,7 @@ impl Http {
     }
 }
 
-impl HttpClient for Http {
+impl instant_acme::HttpClient for Http {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,
@@ -88,14 +83,14 @@ impl HttpClient for Http {
     }
 }
 
-/// Host, port, and both as sent in a request. Only HTTPS is allowed (RFC 8555 section 6.1).
-fn place(uri: &Uri) -> Result<(String, u16, String), String> {
+/// Host and port of a CA's URL. Only HTTPS is allowed (RFC 8555 section 6.1).
+fn place(uri: &Uri) -> Result<(String, u16), String> {
     if uri.scheme_str() != Some("https") {
         return Err("it must begin with https://".to_owned());
     }
     let authority = uri.authority().ok_or("it has no host")?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok((host, authority.port_u16().unwrap_or(443), authority.as_str().to_owned()))
+    Ok((host, authority.port_u16().unwrap_or(443)))
 }
 
 fn is_problem(headers: &HeaderMap) -> bool {
@@ -110,13 +105,15 @@ fn retry_after(headers: &HeaderMap) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]
     fn only_https() {
         let of = |text: &str| place(&text.parse().unwrap());
-        assert_eq!(of("https://ca.example/dir").unwrap(), ("ca.example".to_owned(), 443, "ca.example".to_owned()));
-        assert_eq!(of("https://[::1]:14000/dir").unwrap(), ("::1".to_owned(), 14_000, "[::1]:14000".to_owned()));
+        assert_eq!(of("https://ca.example/dir").unwrap(), ("ca.example".to_owned(), 443));
+        assert_eq!(of("https://[::1]:14000/dir").unwrap(), ("::1".to_owned(), 14_000));
         assert!(of("http://ca.example/dir").is_err());
         assert!(of("/dir").is_err());
     }

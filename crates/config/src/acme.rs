@@ -9,7 +9,7 @@ use stentor_mail::address::normalise_domain;
 use super::diagnose::Spot;
 use super::raw::{Context, Section, more_addresses};
 use super::settings::{self, Origin};
-use stentor_https::Url;
+use stentor_http_client::Url;
 
 /// Let's Encrypt, whose certificates all common clients trust.
 const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";

@@ -30,7 +30,7 @@ use super::sending::{FlowConfig, SendingConfig};
 use super::settings::{ConfigKey, Settings};
 use super::tls::TlsConfig;
 use super::tls_reports::TlsReportsConfig;
-use stentor_https::Url;
+use stentor_http_client::Url;
 use stentor_logs::settings::LogConfig;
 
 /// The complete, consistent configuration; `docs/operate/configuration.md` explains each key.

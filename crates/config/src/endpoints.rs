@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use stentor_https::Url;
+use stentor_http_client::Url;
 
 /// Kinds of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]

@@ -1,7 +1,7 @@
 //! `oauth` of a smart host: how access tokens are obtained (RFC 6749 section 4.4 and 6).
 
 use super::raw::Section;
-use stentor_https::Url;
+use stentor_http_client::Url;
 use stentor_oauth::OauthGrant;
 
 pub(super) fn read(section: &Section<'_>) -> Option<OauthGrant> {

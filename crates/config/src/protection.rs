@@ -175,7 +175,7 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
         }
     };
     let user = section.required("user", "relay-user").map(|text| text.value.to_owned());
-    let secret = secret(&section);
+    let credential = credential(&section);
     let is_oauth = section.has("oauth");
     let is_token = section.choice("kind", is_oauth, &[("password", false), ("token", true)]);
     if is_oauth && !is_token {
@@ -202,10 +202,10 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
     let unproven_allowed = section.flag("unproven_allowed", false);
     section.finish();
     let (host, port) = host?;
-    Some(SmartHost { host, port, user: user?, secret: secret?, is_token, mechanisms, unproven_allowed })
+    Some(SmartHost { host, port, user: user?, credential: credential?, is_token, mechanisms, unproven_allowed })
 }
 
-fn secret(section: &Section<'_>) -> Option<Credential> {
+fn credential(section: &Section<'_>) -> Option<Credential> {
     let file = section
         .text("secret_file")
         .map(|text| Credential::Secret(SecretSource::File(section.context.path(text.value))));

@@ -4,7 +4,7 @@ use super::configuration::TelemetryConfig;
 use super::endpoints::{Kind, WebhookConfig};
 use super::raw::Section;
 use super::tables::is_list_name;
-use stentor_https::Url;
+use stentor_http_client::Url;
 
 /// Maximum endpoints.
 const WEBHOOKS_MAX: usize = 100;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stentor_https::{HttpsClient, Place};
+use stentor_http_client::{HttpClient, Place};
 use stentor_queue::ids::Ms;
 use stentor_resolve::Resolver;
 use stentor_tls_policy::sts::{
@@ -280,7 +280,7 @@ pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant)
         allows_private: protection.sts_allows_private,
         is_tls: true,
     };
-    let client = HttpsClient::new(services.settings.roots());
+    let client = HttpClient::new(services.settings.roots());
     let client = client.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
     fetch(&client, &place, until).await
 }

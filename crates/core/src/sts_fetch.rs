@@ -1,4 +1,4 @@
-//! Fetches a domain's MTA-STS policy (RFC 8461 3.3): one GET over HTTPS ([`stentor_https`]).
+//! Fetches a domain's MTA-STS policy (RFC 8461 3.3): one GET over HTTPS ([`stentor_http_client`]).
 //!
 //! Promise: a fetch reads at most [`POLICY_BYTES_MAX`] of a policy, and returns it only if the certificate is valid for
 //! the policy host, the status is 200 and the type `text/plain`.
@@ -8,20 +8,18 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ACCEPT, HOST, USER_AGENT};
+use hyper::header::{ACCEPT, USER_AGENT};
 use hyper::{Request, StatusCode};
-use stentor_https::{HttpsClient, Place, RequestError};
+use stentor_http_client::{HttpClient, Place, RequestError};
 use stentor_tls_policy::sts::{FetchFailure, FetchFailureKind, POLICY_BYTES_MAX, POLICY_PATH, StsPolicy};
 use tokio::time::Instant;
 
 /// Fetches and parses a policy from `mta-sts.` and the domain, at most until `until`.
 ///
 /// # Errors
-/// The reason why there is none.
-pub async fn fetch(client: &HttpsClient, place: &Place<'_>, until: Instant) -> Result<StsPolicy, FetchFailure> {
-    let host = if place.port == 443 { place.host.to_owned() } else { format!("{}:{}", place.host, place.port) };
+/// Why no valid policy was fetched.
+pub async fn fetch(client: &HttpClient, place: &Place<'_>, until: Instant) -> Result<StsPolicy, FetchFailure> {
     let request = Request::get(POLICY_PATH)
-        .header(HOST, host)
         .header(USER_AGENT, "stentor")
         .header(ACCEPT, "text/plain")
         .body(Full::<Bytes>::default());

@@ -72,7 +72,7 @@ async fn begun(
                 _ => format!("{error} (offered: {offered})"),
             },
         )?;
-    let (secret, token) = match &host.secret {
+    let (secret, token) = match &host.credential {
         Credential::Oauth(grant) => {
             let LookupServices { resolver, settings, clock } = access.services;
             let clock = clock.clone();
@@ -153,7 +153,7 @@ mod tests {
             host: "relay.example".to_owned(),
             port: 587,
             user: "ann".to_owned(),
-            secret: Credential::Secret(SecretSource::File(file)),
+            credential: Credential::Secret(SecretSource::File(file)),
             is_token: false,
             mechanisms: stentor_sasl::Mechanisms::all(),
             unproven_allowed: false,

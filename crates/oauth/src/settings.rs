@@ -1,9 +1,9 @@
-//! Settings of `[smart_hosts]`: hosts that want a login, and where its secret comes from.
+//! Settings of `[smart_hosts]`: hosts that require a login, and where its secret comes from.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use stentor_https::Url;
+use stentor_http_client::Url;
 use stentor_sasl::Mechanisms;
 
 /// Settings of `[smart_hosts."HOST:PORT"]`.
@@ -13,7 +13,7 @@ pub struct SmartHost {
     pub host: String,
     pub port: u16,
     pub user: String,
-    pub secret: Credential,
+    pub credential: Credential,
     /// The secret is a token, for OAUTHBEARER and XOAUTH2.
     pub is_token: bool,
     /// Mechanisms that may be used.

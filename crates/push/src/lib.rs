@@ -1,10 +1,9 @@
-//! What the server sends over HTTP by itself: outcomes to webhooks, spans to a collector, TLS reports to the domains
-//! that request them.
+//! Sends outgoing HTTP: outcomes to webhooks, spans to a collector, TLS reports to the domains that request them.
 //!
-//! Promise: none of them delays mail; each bounds what it holds in memory, and says in its module what a server that is
-//! slow or down costs.
+//! Promise: none of them delays mail; each bounds its memory, and its module says what a slow or unreachable server
+//! costs.
 
-mod outbound;
+mod client;
 pub mod telemetry;
 mod tls_reports;
 pub mod webhooks;
@@ -13,13 +12,13 @@ use std::sync::Arc;
 
 use stentor_core::Core;
 
-use self::outbound::Outbound;
+use self::client::PushClient;
 use self::webhooks::Registry;
 
-/// Starts all of them. Returns the states of the webhooks.
+/// Starts the tasks; returns the states of the webhooks.
 pub fn start(core: &Arc<Core>) -> Arc<Registry> {
-    let outbound = Arc::<Outbound>::default();
-    telemetry::start(core, outbound.clone());
-    tokio::spawn(tls_reports::send_when_due(core.clone(), outbound.clone()));
-    webhooks::start(core, &outbound)
+    let client = Arc::<PushClient>::default();
+    telemetry::start(core, client.clone());
+    tokio::spawn(tls_reports::send_when_due(core.clone(), client.clone()));
+    webhooks::start(core, &client)
 }

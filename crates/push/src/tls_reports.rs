@@ -19,21 +19,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use http::{HeaderMap, HeaderValue, header};
 use stentor_config::TlsReportsConfig;
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::{Core, Settings};
-use stentor_https::Url;
+use stentor_http_client::Url;
 use stentor_mail::address::Address;
 use stentor_tls_policy::Wish;
 use stentor_tls_policy::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Submitter, TlsReport, delay_ms, record_name};
 use tokio::task::JoinSet;
 
 use self::agenda::{Agenda, MailedReports, ReportKey};
-use crate::outbound::{Outbound, Post};
+use crate::client::{PushClient, PushRequest};
 
 const PAUSE: Duration = Duration::from_secs(10);
 const POST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -61,16 +61,15 @@ struct PostOutcome {
 
 /// Work in progress.
 struct Work {
-    outbound: Arc<Outbound>,
+    client: Arc<PushClient>,
     agenda: Agenda,
     mailed: MailedReports,
     posts: JoinSet<PostOutcome>,
 }
 
 /// Sends due reports while the server runs.
-pub async fn send_when_due(core: Arc<Core>, outbound: Arc<Outbound>) {
-    let mut work =
-        Work { outbound, agenda: Agenda::default(), mailed: MailedReports::default(), posts: JoinSet::new() };
+pub async fn send_when_due(core: Arc<Core>, client: Arc<PushClient>) {
+    let mut work = Work { client, agenda: Agenda::default(), mailed: MailedReports::default(), posts: JoinSet::new() };
     loop {
         let settings = core.settings();
         if let Some(config) = &settings.config.tls_reports {
@@ -100,10 +99,10 @@ impl Work {
         for (key, url) in self.agenda.begin_posts(core.clock.now(), free) {
             let Some(report) = generate(core, &key, by) else { continue };
             let loopback_allowed = settings.config.dns.loopback_allowed;
-            let (core, outbound) = (core.clone(), self.outbound.clone());
+            let (core, client) = (core.clone(), self.client.clone());
             self.posts.spawn(async move {
                 let result = match found(&core, loopback_allowed, &url).await {
-                    Ok((url, addresses)) => by_https(&outbound, &report, &url, &addresses).await,
+                    Ok((url, addresses)) => by_https(&client, &report, &url, &addresses).await,
                     Err(why) => Err(ReportFailure::Now(why)),
                 };
                 PostOutcome { key, place: Place::Https(url), result }
@@ -236,7 +235,7 @@ async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
 }
 
 async fn by_https(
-    outbound: &Outbound,
+    client: &PushClient,
     report: &TlsReport,
     url: &Url,
     addresses: &[IpAddr],
@@ -245,8 +244,8 @@ async fn by_https(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     let body = Bytes::from(report.compressed());
-    let post = Post { url, addresses: Some(addresses), headers, body, timeout: POST_TIMEOUT };
-    let answer = outbound.send(post).await;
+    let request = PushRequest { url, addresses: Some(addresses), headers, body, timeout: POST_TIMEOUT };
+    let answer = client.send(request).await;
     of_status(answer.map_err(ReportFailure::Now)?.status)
 }
 
@@ -260,7 +259,7 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
         Ok(ip) => vec![ip],
         Err(_) => core.resolver.ips(&url.host).await?,
     };
-    let may = |ip: &IpAddr| loopback_allowed || stentor_https::is_public(*ip);
+    let may = |ip: &IpAddr| loopback_allowed || stentor_http_client::is_public(*ip);
     let addresses: Vec<IpAddr> = ips.into_iter().filter(may).collect();
     if addresses.is_empty() {
         return Err("it resolves only to local or private addresses".to_owned());

@@ -12,7 +12,7 @@ fn grants_are_read() {
     let read = config(&format!("{HEAD}{text}"));
     let host = read.protection.smart_host("relay.example", 587).unwrap();
     assert!(host.is_token, "without `kind`");
-    let Credential::Oauth(grant) = &host.secret else { panic!("{host:?}") };
+    let Credential::Oauth(grant) = &host.credential else { panic!("{host:?}") };
     assert_eq!((grant.token_url.host.as_str(), grant.token_url.port), ("oauth2.googleapis.com", 443));
     assert_eq!((grant.client_id.as_str(), grant.scope.as_deref()), ("1.apps", Some("https://mail.google.com/")));
     assert!(grant.client_secret_file.as_deref().is_some_and(|path| path.ends_with("s")));
@@ -22,7 +22,7 @@ fn grants_are_read() {
                 client_id = \"c\"\nclient_secret_file = \"s\"\n";
     let read = config(&format!("{HEAD}{text}"));
     let host = read.protection.smart_host("relay.example", 587).unwrap();
-    let Credential::Oauth(grant) = &host.secret else { panic!("{host:?}") };
+    let Credential::Oauth(grant) = &host.credential else { panic!("{host:?}") };
     assert_eq!((grant.token_url.uri.query(), &grant.refresh_token_file), (Some("p=policy"), &None));
 }
 

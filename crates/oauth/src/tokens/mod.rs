@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use stentor_https as https;
+use stentor_http_client::{HttpClient, Place, RequestError, form};
 use stentor_resolve::Resolver;
 use stentor_sasl::Secret;
 use stentor_tls::Roots;
@@ -165,7 +165,7 @@ impl Tokens {
 
     /// Records that a smart host refused the token of this generation. Returns whether another login is worthwhile.
     pub async fn refused(&self, host: &SmartHost, generation: u64, now: u64) -> bool {
-        let Credential::Oauth(grant) = &host.secret else { return false };
+        let Credential::Oauth(grant) = &host.credential else { return false };
         let source = {
             let hosts = self.hosts.lock();
             let known = hosts.get(&(host.host.clone(), host.port)).filter(|known| known.grant == *grant);
@@ -195,8 +195,8 @@ impl Tokens {
         }
         // Drop hosts that are no longer configured; one with a replaced grant may still have a refresh token to write.
         hosts.retain(|(name, port), _| {
-            let secret = SmartHost::find(context.smart_hosts, name, *port).map(|host| &host.secret);
-            matches!(secret, Some(Credential::Oauth(_)))
+            let credential = SmartHost::find(context.smart_hosts, name, *port).map(|host| &host.credential);
+            matches!(credential, Some(Credential::Oauth(_)))
         });
         let source = Source {
             grant: grant.clone(),
@@ -325,11 +325,10 @@ impl Source {
         };
         let addresses = addresses(&asker.resolver, &grant.token_url.host, until).await.map_err(endpoint)?;
         let (host, port) = (&*grant.token_url.host, grant.token_url.port);
-        let place = https::Place { host, port, addresses: Some(&addresses), allows_private: true, is_tls: true };
-        let client = https::HttpsClient::new(&asker.roots).map_err(|error| endpoint(format!("TLS: {error}")))?;
-        let request = https::form(&grant.token_url.uri, request.form());
-        let request = request.map_err(|error| endpoint(error.to_string()))?;
-        let failed = |failure: https::RequestError| endpoint(failure.to_string());
+        let place = Place { host, port, addresses: Some(&addresses), allows_private: true, is_tls: true };
+        let client = HttpClient::new(&asker.roots).map_err(|error| endpoint(format!("TLS: {error}")))?;
+        let request = form(&grant.token_url.uri, request.form());
+        let failed = |failure: RequestError| endpoint(failure.to_string());
         let answer = client.send(&place, request, until).await.map_err(failed)?;
         let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s());
         let body = answer.read(ANSWER_BYTES_MAX, until).await.map_err(failed)?;

@@ -12,7 +12,7 @@ fn grant(folder: &std::path::Path, port: u16) -> Arc<OauthGrant> {
     fs::write(folder.join("client"), "s3cret\n").unwrap();
     fs::write(folder.join("refresh"), "r1\n").unwrap();
     Arc::new(OauthGrant {
-        token_url: https::Url::parse(&format!("https://127.0.0.1:{port}/token")).unwrap(),
+        token_url: stentor_http_client::Url::parse(&format!("https://127.0.0.1:{port}/token")).unwrap(),
         client_id: "stentor".to_owned(),
         client_secret_file: Some(folder.join("client")),
         refresh_token_file: Some(folder.join("refresh")),
@@ -157,7 +157,7 @@ async fn one_request_at_a_time() {
         host: "relay.example".to_owned(),
         port: 587,
         user: "ann".to_owned(),
-        secret: Credential::Oauth(grant.clone()),
+        credential: Credential::Oauth(grant.clone()),
         is_token: true,
         mechanisms: Mechanisms::all(),
         unproven_allowed: false,

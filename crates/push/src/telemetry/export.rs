@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, header};
 use stentor_core::Core;
 use stentor_core::limits::Limit;
-use stentor_https::Url;
+use stentor_http_client::Url;
 use tokio::sync::mpsc;
 
 use super::span::{Span, request};
-use crate::outbound::{Outbound, Post};
+use crate::client::{PushClient, PushRequest};
 
 /// Maximum spans in one request.
 const BATCH_MAX: usize = 512;
@@ -24,7 +24,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Exporter {
     pub core: Arc<Core>,
-    pub outbound: Arc<Outbound>,
+    pub client: Arc<PushClient>,
     pub hostname: String,
 }
 
@@ -73,8 +73,8 @@ impl Exporter {
             }
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            let post = Post { url, addresses: None, headers, body: body.clone(), timeout: TIMEOUT };
-            match self.outbound.send(post).await {
+            let request = PushRequest { url, addresses: None, headers, body: body.clone(), timeout: TIMEOUT };
+            match self.client.send(request).await {
                 Ok(answer) if (200..300).contains(&answer.status) => return Ok(()),
                 // Temporary errors (OTLP specification, retryable response codes).
                 Ok(answer) if matches!(answer.status, 429 | 502 | 503 | 504) => {

@@ -30,7 +30,7 @@ use stentor_core::assignment::Assignment;
 use stentor_core::limits::Limit;
 use stentor_core::observer::{Observer, Receiving, TraceParent};
 
-use crate::outbound::Outbound;
+use crate::client::PushClient;
 
 use self::span::{Kind, Span, Value};
 
@@ -76,7 +76,7 @@ struct IncomingMessage {
 }
 
 /// Starts the export, if the configuration names a collector.
-pub(crate) fn start(core: &Arc<Core>, outbound: Arc<Outbound>) {
+pub(crate) fn start(core: &Arc<Core>, client: Arc<PushClient>) {
     let settings = core.settings();
     let Some(endpoint) = settings.config.telemetry.endpoint.clone() else { return };
     let hostname = settings.config.hostname.clone();
@@ -84,7 +84,7 @@ pub(crate) fn start(core: &Arc<Core>, outbound: Arc<Outbound>) {
     let sample_one_in = settings.config.telemetry.sample_one_in;
     let tracer = Tracer { sample_one_in, hostname: hostname.clone(), queue, carried: Mutex::default() };
     if core.observer.set(Box::new(tracer)).is_ok() {
-        tokio::spawn(export::Exporter { core: core.clone(), outbound, hostname }.run(endpoint, spans));
+        tokio::spawn(export::Exporter { core: core.clone(), client, hostname }.run(endpoint, spans));
     }
 }
 

@@ -30,7 +30,7 @@ use stentor_config::WebhookConfig;
 use stentor_core::Core;
 
 use self::sender::Sender;
-use crate::outbound::Outbound;
+use crate::client::PushClient;
 
 /// The first wait after a failure, and the longest.
 pub const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -168,7 +168,7 @@ impl State {
 }
 
 /// Starts a task for each configured endpoint; they end with the runtime.
-pub(crate) fn start(core: &Arc<Core>, outbound: &Arc<Outbound>) -> Arc<Registry> {
+pub(crate) fn start(core: &Arc<Core>, client: &Arc<PushClient>) -> Arc<Registry> {
     let registry = Arc::new(Registry::default());
     let settings = core.settings();
     let folder = settings.config.data_dir.join("webhooks");
@@ -178,9 +178,9 @@ pub(crate) fn start(core: &Arc<Core>, outbound: &Arc<Outbound>) -> Arc<Registry>
         registry.all.write().push(state.clone());
         if config.enabled {
             let hostname = settings.config.hostname.clone();
-            let (core, outbound, config) = (core.clone(), outbound.clone(), config.clone());
+            let (core, client, config) = (core.clone(), client.clone(), config.clone());
             let path = folder.join(format!("{}.position", config.name));
-            let sender = Sender { core, outbound, config, hostname, state, path, lost: 0 };
+            let sender = Sender { core, client, config, hostname, state, path, lost: 0 };
             tokio::spawn(sender.run(history.clone()));
         } else {
             tracing::warn!(webhook = config.name, "the webhook is disabled");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 use stentor_core::Core;
 use stentor_core::limits::Limit;
@@ -15,7 +15,7 @@ use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_history::{Position, Reader};
 
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
-use crate::outbound::{Outbound, Post};
+use crate::client::{PushClient, PushRequest};
 
 /// Interval of checks for new records.
 const POLL: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
 pub(super) struct Sender {
     pub core: Arc<Core>,
-    pub outbound: Arc<Outbound>,
+    pub client: Arc<PushClient>,
     pub config: WebhookConfig,
     pub hostname: String,
     pub state: Arc<State>,
@@ -231,8 +231,8 @@ impl Sender {
         headers.insert("stentor-webhook", value(&self.config.name));
         headers.insert("stentor-signature", value(&signature(&self.config.secret, now / 1000, &body)));
         let timeout = Duration::from_millis(self.config.timeout_ms);
-        let post = Post { url: &self.config.url, addresses: None, headers, body, timeout };
-        match self.outbound.send(post).await {
+        let request = PushRequest { url: &self.config.url, addresses: None, headers, body, timeout };
+        match self.client.send(request).await {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let retry_after = Duration::from_secs(answer.retry_after_s.unwrap_or(0));

@@ -1,6 +1,6 @@
 use stentor_config::Kind;
 use stentor_history::Position;
-use stentor_https::Url;
+use stentor_http_client::Url;
 use stentor_records::record::{Accepted, Attempt, Machine, Record, Refused, Stat};
 
 use super::event::event;

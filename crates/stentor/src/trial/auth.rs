@@ -118,7 +118,7 @@ pub(super) fn secrets(config: &Config, settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (section, host) in smart_hosts(config, settings) {
         let finding = |key, (severity, what)| Finding { section: section.to_owned(), key, severity, what };
-        match &host.secret {
+        match &host.credential {
             Credential::Secret(SecretSource::File(path)) => {
                 findings.extend(no_secret(path).or_else(|| doubt(path)).map(|found| finding("secret_file", found)));
             }

@@ -1,4 +1,4 @@
-//! Sends one request over HTTPS, or in clear where a URL says so: for MTA-STS, OAuth, ACME, webhooks, spans and TLS
+//! Sends one HTTP request, over TLS unless the URL says otherwise: for MTA-STS, OAuth, ACME, webhooks, spans and TLS
 //! reports.
 //!
 //! Promise: it ends in time; an address that does not answer leaves time for the next; over TLS nothing is sent before
@@ -21,8 +21,8 @@ use http_body_util::{BodyExt as _, Collected, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use hyper::http::uri::{Authority, PathAndQuery};
-use hyper::{HeaderMap, Request, Response, StatusCode, Uri};
+use hyper::http::HeaderValue;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use stentor_tls::{Roots, TlsError};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -49,14 +49,14 @@ pub struct Place<'a> {
     pub host: &'a str,
     /// Port; 443 unless the URL or the lab sets another.
     pub port: u16,
-    /// `None`: those that the system's resolver finds.
+    /// Addresses to try; the system's resolver is asked if `None`.
     pub addresses: Option<&'a [IpAddr]>,
     /// Whether addresses of this machine and of private networks are permitted.
     pub allows_private: bool,
     pub is_tls: bool,
 }
 
-/// Answer of a server, whose body is not read yet. The connection ends with it.
+/// Response of a server with an unread body. Dropping it closes the connection.
 pub struct HttpResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -89,7 +89,7 @@ impl HttpResponse {
     }
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestError {
     /// The TLS handshake failed.
@@ -113,25 +113,26 @@ impl fmt::Display for RequestError {
 
 /// A client, with the CAs that it trusts.
 #[derive(Debug, Clone)]
-pub struct HttpsClient(Arc<ClientConfig>);
+pub struct HttpClient(Arc<ClientConfig>);
 
-impl HttpsClient {
+impl HttpClient {
     /// Creates a client.
     ///
     /// # Errors
     /// TLS cannot be set up.
-    pub fn new(roots: &Roots) -> Result<HttpsClient, TlsError> {
-        Ok(HttpsClient(roots.web_client()?))
+    pub fn new(roots: &Roots) -> Result<HttpClient, TlsError> {
+        Ok(HttpClient(roots.web_client()?))
     }
 
-    /// Sends a request, which already has its `Host` header, and reads the head of the response; gives up at `until`.
+    /// Sends a request to a place and reads the head of the response; gives up at `until`. Sets `Host` from the place and
+    /// reduces the URI to its path and query.
     ///
     /// # Errors
     /// The reason why there is no answer.
     pub async fn send<B>(
         &self,
         place: &Place<'_>,
-        request: Request<B>,
+        mut request: Request<B>,
         until: Instant,
     ) -> Result<HttpResponse, RequestError>
     where
@@ -139,6 +140,7 @@ impl HttpsClient {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
+        address_to(place, &mut request).map_err(|error| RequestError::Http(error.to_string()))?;
         let attempt = async {
             match self.connect(place, until).await? {
                 Stream::Secured(stream) => exchange(*stream, request).await,
@@ -156,7 +158,7 @@ impl HttpsClient {
         for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
             if !place.allows_private && !is_public(address.ip()) {
                 let ip = address.ip();
-                why = RequestError::Http(format!("{} is at {ip}, an address of no public network", place.host));
+                why = RequestError::Http(format!("{} has the address {ip}, which is not public", place.host));
                 continue;
             }
             let share = until.saturating_duration_since(Instant::now()) / left;
@@ -229,18 +231,26 @@ where
     Ok(HttpResponse { status: head.status, headers: head.headers, body, _connection: task })
 }
 
+/// Sets `Host` from the place and reduces the URI to its path and query (RFC 9112 section 3.2.1).
+fn address_to<B>(place: &Place<'_>, request: &mut Request<B>) -> Result<(), hyper::http::Error> {
+    // With a slash even if the URI has only a query.
+    let path = request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
+    *request.uri_mut() = path.parse()?;
+    let host = if place.host.contains(':') { format!("[{}]", place.host) } else { place.host.to_owned() };
+    let is_default = place.port == if place.is_tls { 443 } else { 80 };
+    let host = if is_default { host } else { format!("{host}:{}", place.port) };
+    request.headers_mut().insert(HOST, HeaderValue::try_from(host)?);
+    Ok(())
+}
+
 /// A POST of a form, whose octets are wiped after sending.
-///
-/// # Errors
-/// The URI has no host.
-pub fn form(uri: &Uri, body: Zeroizing<Vec<u8>>) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
-    let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    Request::post(path)
-        .header(HOST, uri.authority().map_or("", Authority::as_str))
-        .header(USER_AGENT, "stentor")
-        .header(ACCEPT, "application/json")
-        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-        .body(Full::new(Bytes::from_owner(body)))
+pub fn form(uri: &Uri, body: Zeroizing<Vec<u8>>) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(Bytes::from_owner(body)));
+    (*request.method_mut(), *request.uri_mut()) = (Method::POST, uri.clone());
+    let headers =
+        [(USER_AGENT, "stentor"), (ACCEPT, "application/json"), (CONTENT_TYPE, "application/x-www-form-urlencoded")];
+    request.headers_mut().extend(headers.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    request
 }
 
 #[cfg(test)]
@@ -250,6 +260,25 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn host_and_path_of_a_request() {
+        for (host, port, is_tls, uri, expected_host, expected_path) in [
+            ("a.example", 443, true, "https://a.example", "a.example", "/"),
+            ("a.example", 80, false, "http://a.example/b?c=d", "a.example", "/b?c=d"),
+            ("a.example", 80, true, "https://a.example:80?c=d", "a.example:80", "/?c=d"),
+            ("a.example", 443, false, "/.well-known/x", "a.example:443", "/.well-known/x"),
+            ("::1", 443, true, "https://[::1]/", "[::1]", "/"),
+            ("::1", 8443, true, "https://[::1]:8443//b", "[::1]:8443", "//b"),
+        ] {
+            let place = Place { host, port, addresses: None, allows_private: true, is_tls };
+            let mut request = Request::new(());
+            *request.uri_mut() = uri.parse().unwrap();
+            address_to(&place, &mut request).unwrap();
+            assert_eq!(request.headers()[HOST], expected_host, "{uri}");
+            assert_eq!(request.uri().to_string(), expected_path, "{uri}");
+        }
+    }
+
     /// The first address accepts connections but does not answer; nothing listens at the second.
     #[tokio::test]
     async fn an_address_that_does_not_answer_leaves_time_for_the_next() {
@@ -258,7 +287,7 @@ mod tests {
         let port = silent.local_addr().unwrap().port();
         let place =
             Place { host: "mta-sts.a.example", port, addresses: Some(&addresses), allows_private: true, is_tls: true };
-        let client = HttpsClient::new(&Roots::none()).unwrap();
+        let client = HttpClient::new(&Roots::none()).unwrap();
         let until = Instant::now() + Duration::from_secs(1);
         let Err(failure) = client.send(&place, Request::new(Full::<Bytes>::default()), until).await else {
             panic!("there is an answer")
