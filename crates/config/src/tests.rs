@@ -6,7 +6,7 @@ use std::path::Path;
 use stentor_logs::settings::LogTarget;
 
 use stentor_sched::Backoff;
-use stentor_tls::CertificateHash;
+use stentor_tls::PinnedHash;
 
 use super::configuration::RetryConfig;
 use super::raw::Context;
@@ -717,9 +717,9 @@ fn tls_names_files_and_where_they_stand() {
     }
     let hash = [0xab; 32];
     for (prefix, expected) in [
-        ("", CertificateHash::Either(hash)),
-        ("key:", CertificateHash::PublicKey(hash)),
-        ("CERT:", CertificateHash::Certificate(hash)),
+        ("", PinnedHash::Either(hash)),
+        ("key:", PinnedHash::PublicKey(hash)),
+        ("CERT:", PinnedHash::Certificate(hash)),
     ] {
         let text = format!("[tls]\nclient_certificates = [\"{prefix}{}AB\"]\n", "ab:".repeat(31));
         assert_eq!(config(&text).tls.client_certificates[0].fingerprint, Some(expected), "{prefix}");

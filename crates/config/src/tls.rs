@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stentor_tls::{CertificateHash, Files, MinVersion, Part};
+use stentor_tls::{Files, MinVersion, Part, PinnedHash};
 
 use super::diagnose::{Diagnostic, FilePosition, Severity};
 use super::raw::{Context, Section};
@@ -45,7 +45,7 @@ pub struct TrustedClient {
     /// A name, `.suffix` for all names below it, or a fingerprint as written; lower case.
     pub text: String,
     /// `None`: it is a name, and a CA must have signed the certificate.
-    pub fingerprint: Option<CertificateHash>,
+    pub fingerprint: Option<PinnedHash>,
 }
 
 /// Treatment of a client whose certificate is not signed by the CAs.
@@ -136,10 +136,10 @@ fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: boo
 }
 
 /// Parses a fingerprint. The prefix `key:` or `cert:` states what was hashed; without one either may match.
-fn fingerprint(text: &str) -> Option<CertificateHash> {
-    type Kind = fn([u8; 32]) -> CertificateHash;
+fn fingerprint(text: &str) -> Option<PinnedHash> {
+    type Kind = fn([u8; 32]) -> PinnedHash;
     let kinds: [(&str, Kind); 3] =
-        [("key:", CertificateHash::PublicKey), ("cert:", CertificateHash::Certificate), ("", CertificateHash::Either)];
+        [("key:", PinnedHash::PublicKey), ("cert:", PinnedHash::Certificate), ("", PinnedHash::Either)];
     let (digits, kind) = kinds.into_iter().find_map(|(prefix, kind)| Some((text.strip_prefix(prefix)?, kind)))?;
     stentor_tls_policy::Fingerprint::parse(digits).ok().map(|hash| kind(hash.0))
 }

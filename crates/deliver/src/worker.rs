@@ -21,7 +21,7 @@ use stentor_mail::Ms;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_smtp::server::{EndOfData, NOT_OFFERED, RcptTo, ServerConfig, ServerSession, Step};
 
-use crate::agent::{self, LocalHost};
+use crate::agent::{self, UniqueNames};
 use crate::config::{Agent, Config, ConfigError, DeliveryService};
 use crate::descendants;
 use crate::recipient::{DeliveryEnvelope, LocalRecipient};
@@ -274,9 +274,9 @@ impl<'a> Worker<'a> {
         };
         self.delivered += 1;
         let envelope = DeliveryEnvelope { sender: &self.sender, recipient, is_marked };
-        let (host, begun) = (LocalHost { name: self.hostname, number: self.delivered }, Instant::now());
+        let (names, begun) = (UniqueNames { host: self.hostname, number: self.delivered }, Instant::now());
         let is_over = || is_over(begun, must_end(&self.must_end, self.supervisor), &self.stream);
-        agent::deliver(self.service, &envelope, spool, host, &is_over)
+        agent::deliver(self.service, &envelope, spool, names, &is_over)
     }
 }
 

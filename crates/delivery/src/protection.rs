@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stentor_mail::reply::Enhanced;
 use stentor_queue::site::Target;
 use stentor_smtp::client::{StartTlsRefusal, TlsUse};
-use stentor_tls::{CertificateHash, HandshakeFacts, PeerProof, PeerRequirement, TlsError, TlsErrorCause, TlsaRecord};
+use stentor_tls::{HandshakeFacts, PeerProof, PeerRequirement, PinnedHash, TlsError, TlsErrorCause, TlsaRecord};
 use stentor_tls_policy::{
     HostPattern, HostPosture, Level, Peer, Posture, PostureQuery, Proof, PublishedPolicies, Strength,
 };
@@ -401,7 +401,7 @@ fn required(proof: &Proof) -> PeerRequirement {
     match proof {
         Proof::Names(patterns) => PeerRequirement::Ca { names: names(patterns) },
         Proof::Fingerprints(fingerprints) => {
-            PeerRequirement::Fingerprint(fingerprints.iter().map(|one| CertificateHash::Either(one.0)).collect())
+            PeerRequirement::Fingerprint(fingerprints.iter().map(|one| PinnedHash::Either(one.0)).collect())
         }
         Proof::Dane(proof) => {
             let record = |record: &stentor_tls_policy::dane::Tlsa| {
@@ -487,7 +487,7 @@ mod tests {
         let by_ca = PeerRequirement::Ca { names: all_names(&["mx.example", ".example.com"]) };
         assert_eq!(demanded(Asked::Verify { names: patterns }), Ok((TlsUse::Required, by_ca)));
         let fingerprints = [PolicyFetch([7; 32])].into();
-        let by_hash = PeerRequirement::Fingerprint(vec![CertificateHash::Either([7; 32])]);
+        let by_hash = PeerRequirement::Fingerprint(vec![PinnedHash::Either([7; 32])]);
         assert_eq!(demanded(Asked::Fingerprint { fingerprints }), Ok((TlsUse::Required, by_hash)));
         assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(TlsErrorCause::Policy));
         // Mail that may go in clear may not if a list or sender requires more for it.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-pub(crate) struct Generated {
+pub(crate) struct GeneratedFile {
     /// From the crate's folder.
     pub path: &'static str,
     /// The filter of `cargo test` that runs the test.
@@ -11,7 +11,7 @@ pub(crate) struct Generated {
 }
 
 /// Compares a file with its current text, which `make` forms from the old one.
-pub(crate) fn check(file: &Generated, make: impl Fn(&str) -> String) {
+pub(crate) fn check(file: &GeneratedFile, make: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file.path);
     let old = fs::read_to_string(&path).unwrap_or_default();
     let new = make(&old);
@@ -25,7 +25,7 @@ pub(crate) fn check(file: &Generated, make: impl Fn(&str) -> String) {
         fs::rename(&beside, &path).unwrap();
         return;
     }
-    let Generated { path, filter } = file;
+    let GeneratedFile { path, filter } = file;
     let mut lines = old.lines().zip(new.lines()).filter(|(old, new)| old != new);
     let (old, new) = lines.next().unwrap_or(("", "(its end)"));
     panic!("{path} is stale; `STENTOR_UPDATE=1 cargo test -p stentor-http {filter}` rewrites it:\n- {old}\n+ {new}");

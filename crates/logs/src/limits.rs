@@ -15,9 +15,9 @@ use stentor_records::record::Ms;
 /// What an operator can do about a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remedy {
-    /// Raise this: a key of the configuration, or a limit of the system.
+    /// The configuration key or system limit to raise.
     Raise(&'static str),
-    /// The limit itself is fixed, or raising it would not help: do this.
+    /// Advice where raising it is impossible or useless.
     Advice(&'static str),
 }
 

@@ -26,9 +26,9 @@ pub const HEADER_BYTES_MAX: u64 = 1024 * 1024;
 pub const HEADER_FIELDS_MAX: u32 = 10_000;
 /// Maximum number of lines in a header section, folds included, plus one for each of the following number of octets.
 ///
-/// Every reader of a header pays for a line what it pays for tens of octets. Mail programs fold at 60 to 78 octets, and
-/// the shortest lines that they write many of are those of a `To` with one address each: of 12 octets or more any number
-/// passes, of 10 octets 7,200, and of the shortest possible lines 1,600.
+/// A line costs each reader as much as tens of octets. Real programs fold at 60 to 78 octets; their shortest repeated
+/// lines are those of a `To` with one address each. Lines of 12 octets or more are never too many; of 10 octets 7,200
+/// pass, of the shortest 1,600.
 pub const HEADER_LINES_MAX: u64 = 1_200;
 pub const HEADER_LINE_BYTES: u64 = 12;
 /// Maximum number of `List-Id` and `Delivered-To` fields each: bounds the work of loop protection.

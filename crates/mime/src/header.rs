@@ -17,14 +17,14 @@ const HELD_BYTES_MAX: usize = 16 * 1024;
 /// Maximum length of a boundary: a line has at most 998 octets, although RFC 2046 5.1.1 says 70.
 const BOUNDARY_BYTES_MAX: usize = 990;
 /// Maximum MIME fields of one kind that are examined.
-const FIELDS_MAX: usize = 4;
+const SAME_FIELDS_MAX: usize = 4;
 /// Maximum file names of a part, and maximum characters of each.
 const NAMES_MAX: usize = 12;
 const NAME_CHARS_MAX: usize = 255;
 /// Maximum parameters with file names that are examined.
 const NAME_PARAMS_MAX: usize = 24;
-/// What an encoded word, a parameter, and octets that are not UTF-8 count as beside the field, in halves of one, by what
-/// they cost: a parameter is decoded in several readings.
+/// Extra cost of an encoded word, a parameter and non-UTF-8 octets, in half fields. A parameter is decoded in several
+/// readings.
 const WORD_HALVES: usize = 3;
 const PARAM_HALVES: usize = 4;
 const OCTETS_HALVES: usize = 2;
@@ -101,7 +101,7 @@ impl Header {
             details += PARAM_HALVES * self.note(|header| &mut header.dispositions, value);
         } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
             self.encodings += 1;
-            if self.encodings <= FIELDS_MAX {
+            if self.encodings <= SAME_FIELDS_MAX {
                 let (field, params) = MimeField::counted(value);
                 details += PARAM_HALVES * params;
                 let encoding = Encoding::named(field.value.as_bytes());
@@ -133,7 +133,7 @@ impl Header {
     /// parameters.
     fn note(&mut self, kind: impl Fn(&mut Header) -> &mut Vec<MimeField>, value: &[u8]) -> usize {
         let fields = kind(self);
-        if fields.len() == FIELDS_MAX {
+        if fields.len() == SAME_FIELDS_MAX {
             self.is_ambiguous = true;
             return 0;
         }
@@ -248,7 +248,7 @@ fn boundaries(content_type: &MimeField) -> Vec<Vec<u8>> {
         if !boundaries.iter().any(|known| known == octets) {
             boundaries.push(octets.to_vec());
         }
-        if boundaries.len() == FIELDS_MAX {
+        if boundaries.len() == SAME_FIELDS_MAX {
             break;
         }
     }

@@ -1,19 +1,20 @@
-//! Finds the first line that begins with given octets, without a look at each line before it: text of very short lines costs no more than
-//! other text.
+//! Finds the first line with a given beginning without visiting every line, so that very short lines cost no more than
+//! others.
 
 use memchr::memmem::Finder;
 
-/// What a line begins with.
+/// The beginning of the lines to find.
 #[derive(Debug)]
-pub(crate) struct LineBegin(Finder<'static>);
+pub(crate) struct LineFinder(Finder<'static>);
 
-impl LineBegin {
-    /// `octets`: a line feed, and what the line begins with.
-    pub fn new(octets: &'static [u8]) -> LineBegin {
-        LineBegin(Finder::new(octets))
+impl LineFinder {
+    /// Creates a finder; `octets` is a line feed and the beginning of the line.
+    pub fn new(octets: &'static [u8]) -> LineFinder {
+        LineFinder(Finder::new(octets))
     }
 
-    /// The length of the whole lines before the first that begins so; the last, incomplete line counts as such. `octets` begin a line.
+    /// Returns the length of the whole lines before the first match, or before an incomplete last line. `octets` start at
+    /// the beginning of a line.
     pub fn before(&self, octets: &[u8]) -> usize {
         if octets.starts_with(&self.0.needle()[1..]) {
             return 0;
@@ -33,7 +34,7 @@ mod tests {
 
     #[test]
     fn whole_lines_before_one() {
-        let dashes = LineBegin::new(b"\n--");
+        let dashes = LineFinder::new(b"\n--");
         for (text, wanted) in [
             ("", 0),
             ("a", 0),

@@ -12,14 +12,14 @@ use std::sync::LazyLock;
 
 use crate::charset::Charset;
 use crate::header::bounded;
-use crate::lines::LineBegin;
+use crate::lines::LineFinder;
 use crate::words;
 
 /// Maximum length of lines that are examined; data lines have 61 octets.
 const LINE_BYTES_MAX: usize = 1024;
 /// Start of a file.
 const BEGIN: &[u8] = b"begin ";
-static FIRST: LazyLock<LineBegin> = LazyLock::new(|| LineBegin::new(b"\nbegin "));
+static FIRST: LazyLock<LineFinder> = LazyLock::new(|| LineFinder::new(b"\nbegin "));
 /// Maximum octets of data in a line.
 const DATA_BYTES_MAX: usize = 45;
 

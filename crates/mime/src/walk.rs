@@ -21,7 +21,7 @@ use crate::charset::{self, Charset};
 use crate::field::{self, Line, Place};
 pub use crate::header::FIELD_BYTES_MAX;
 use crate::header::Header;
-use crate::lines::{self, LineBegin};
+use crate::lines::{self, LineFinder};
 use crate::meta;
 pub use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::{self, Encoding};
@@ -38,16 +38,16 @@ const LINE_BYTES_MAX: usize = 1024;
 /// A digest of hundreds of short posts stays below it, and each part costs as much as hundreds of octets of text.
 const PARTS_MAX: u64 = 200;
 const PART_BYTES: u64 = 192;
-/// Maximum header fields, computed in the same way; an encoded word counts as one and a half, a parameter as two, a
-/// folded line as half of one, and a field with octets that are not UTF-8 as two. A line of a header in real mail has 40 octets or more; one of a `To` with an address
-/// each may have any number of lines from 16 octets on, or with encoded names from 64.
+/// Maximum header fields, plus one for each [`FIELD_BYTES`] octets. An encoded word counts as 1½ fields, a parameter as
+/// 2, a fold as ½, a field that is not UTF-8 as 2. Real headers stay below: a `To` with one address a line may have any
+/// number of lines of 16 octets, or of 64 with encoded names.
 const FIELDS_MAX: u64 = 1_200;
 const FIELD_BYTES: u64 = 32;
 /// What a field and a fold are counted as.
 const FIELD_HALVES: u64 = 2;
 const FOLD_HALVES: u64 = 1;
 /// A line that may be a delimiter.
-static DELIMITER: LazyLock<LineBegin> = LazyLock::new(|| LineBegin::new(b"\n--"));
+static DELIMITER: LazyLock<LineFinder> = LazyLock::new(|| LineFinder::new(b"\n--"));
 /// Decoded octets that are collected before conversion to text.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 

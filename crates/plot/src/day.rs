@@ -17,7 +17,7 @@ use crate::theme::Colour;
 
 /// How to show the machine's load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MachineChart {
+pub enum MachineLayout {
     /// Over the bars.
     #[default]
     Overlay,
@@ -30,7 +30,7 @@ pub enum MachineChart {
 pub struct Options {
     /// Number of pictures side by side; the others go below.
     pub columns: usize,
-    pub machine: MachineChart,
+    pub machine: MachineLayout,
     /// Minutes per bar.
     pub bar_minutes: u32,
     /// Whether all pictures use one scale, for comparison.
@@ -40,7 +40,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { columns: 1, machine: MachineChart::Overlay, bar_minutes: 2, same_scale: true, zone: Zone::utc() }
+        Options { columns: 1, machine: MachineLayout::Overlay, bar_minutes: 2, same_scale: true, zone: Zone::utc() }
     }
 }
 
@@ -72,7 +72,7 @@ impl Layout {
         Layout {
             plot_width: if columns(days, options) > 1 { NARROW } else { WIDE },
             failures: if any(|day| day.total().failed > 0) { FAILURES } else { 0 },
-            strip: if options.machine == MachineChart::Strip && any(|day| !day.load.is_empty()) { STRIP } else { 0 },
+            strip: if options.machine == MachineLayout::Strip && any(|day| !day.load.is_empty()) { STRIP } else { 0 },
         }
     }
 
@@ -163,7 +163,7 @@ fn panel(canvas: &mut Canvas<'_>, x: i32, y: i32, layout: &Layout, day: &Day, sc
     let sums: Vec<Option<f64>> =
         day.cumulative().enumerate().map(|(bin, sum)| (bin < known && sum > 0).then_some(sum as f64)).collect();
     parts::line(canvas, &plot, &scales.sum, &sums, 2, theme.sum);
-    if options.machine == MachineChart::Overlay {
+    if options.machine == MachineLayout::Overlay {
         machine(canvas, &plot, day);
     }
     canvas.horizontal(plot.x, plot.right(), plot.bottom(), theme.axis);
@@ -215,7 +215,7 @@ fn titles(canvas: &mut Canvas<'_>, plot: &Area, y: i32, day: &Day, options: &Opt
     parts::legend(canvas, plot.right(), y + 17, size, &entries);
     canvas.text("per hour", (plot.x - 8, plot.y - 15), 11, Align::Right, theme.muted);
     canvas.text("in all", (plot.right() + 8, plot.y - 15), 11, Align::Left, theme.muted);
-    if wide && options.machine == MachineChart::Overlay && !day.load.is_empty() {
+    if wide && options.machine == MachineLayout::Overlay && !day.load.is_empty() {
         legend_of_machine(canvas, plot, y + 37, day);
     }
 }
@@ -336,7 +336,7 @@ mod tests {
     fn days_are_drawn_below_or_beside_each_other_in_both_themes() {
         let days = [busy(), Day::new("nothing <happened>", DAY_MS, DAY_MS, MINUTE_MS), busy()];
         for (columns, theme) in [(1, Theme::LIGHT), (2, Theme::DARK), (9, Theme::LIGHT)] {
-            for machine in [MachineChart::Overlay, MachineChart::Strip, MachineChart::Off] {
+            for machine in [MachineLayout::Overlay, MachineLayout::Strip, MachineLayout::Off] {
                 let options = Options { columns, machine, ..Options::default() };
                 let size = size(&days, &options);
                 let svg = canvas::draw(size, Format::Svg, theme, |canvas| draw(canvas, &days, &options)).unwrap();

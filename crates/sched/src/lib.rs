@@ -105,7 +105,7 @@ use choice::waits::Waits;
 use connections::pool::Pool;
 use connections::{Admission, Connections};
 use domains::{Domains, LookUpOutcome};
-use failure::RetryClocks;
+use failure::FailureState;
 use failure::deferrals::DeferralKey;
 use messages::Activation;
 use notices::Notices;
@@ -134,7 +134,7 @@ pub struct Scheduler {
     core: Core,
     domains: Domains,
     waits: Waits,
-    failure: RetryClocks,
+    failure: FailureState,
     pool: Pool,
     notices: Notices,
     coalescing: Coalescing,
@@ -152,7 +152,7 @@ impl Scheduler {
             core,
             domains: Domains::default(),
             waits: Waits::default(),
-            failure: RetryClocks::default(),
+            failure: FailureState::default(),
             pool: Pool::default(),
             notices: Notices::default(),
             coalescing: Coalescing::default(),

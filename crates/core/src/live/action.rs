@@ -17,9 +17,9 @@ pub struct ActionNow {
 
 /// The action in progress, if any; see the module's head.
 #[derive(Default)]
-pub struct ActionProgress(Mutex<Option<ActionNow>>);
+pub struct CurrentAction(Mutex<Option<ActionNow>>);
 
-impl ActionProgress {
+impl CurrentAction {
     /// Starts an action; dropping the guard ends it.
     pub fn begin(&self, action: ActionNow) -> ActionGuard<'_> {
         *self.0.lock() = Some(action);
@@ -32,7 +32,7 @@ impl ActionProgress {
 }
 
 /// Ends the action when it is dropped.
-pub struct ActionGuard<'a>(&'a ActionProgress);
+pub struct ActionGuard<'a>(&'a CurrentAction);
 
 impl ActionGuard<'_> {
     /// Sets the number of recipients done.
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn an_action_is_seen_until_it_ends() {
-        let action = ActionProgress::default();
+        let action = CurrentAction::default();
         assert_eq!(action.now(), None);
         let now = ActionNow { verb: "remove", who: "uid=0".to_owned(), since: 5, recipients: 0 };
         let under_way = action.begin(now.clone());

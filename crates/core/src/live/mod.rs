@@ -17,7 +17,7 @@ pub mod posts;
 pub mod rings;
 pub mod traffic;
 
-use self::action::ActionProgress;
+use self::action::CurrentAction;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub struct Live {
     /// The server's health.
     pub health: Health,
     /// The operator action in progress.
-    pub action: ActionProgress,
+    pub action: CurrentAction,
     /// Watchers of sessions.
     pub traffic: Traffic,
     rings: Mutex<Rings>,

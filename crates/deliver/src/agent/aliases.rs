@@ -27,7 +27,7 @@ use stentor_tables::candidates::{Candidates, Options, Owner};
 use stentor_tables::{INCLUDE_BYTES_MAX, INCLUDES_BYTES_MAX, all_aliases, find_alias};
 
 use crate::account::PasswdEntry;
-use crate::config::{AliasFiles, Program, allowed, executable};
+use crate::config::{AliasSettings, Program, allowed, executable};
 use crate::guarded;
 use crate::lock_name::is_lock_name;
 use crate::log;
@@ -80,7 +80,7 @@ struct NamingUser {
 
 /// Finds the target of a recipient. `is_over`: returns true when the search should stop.
 pub fn find(
-    aliases: &AliasFiles,
+    aliases: &AliasSettings,
     recipient: &LocalRecipient,
     is_over: &dyn Fn() -> bool,
 ) -> Result<AliasTarget, Reply> {
@@ -110,14 +110,14 @@ pub fn find(
 }
 
 /// Checks the alias files themselves.
-pub fn check(aliases: &AliasFiles) -> Result<(), String> {
+pub fn check(aliases: &AliasSettings) -> Result<(), String> {
     let wrong = |file: &PathBuf| trusted(aliases, file, None, FILE_BYTES_MAX).err();
     aliases.files.iter().find_map(wrong).map_or(Ok(()), Err)
 }
 
 /// Programs in the alias files that cannot be run, with their places: the first [`MISSING_MAX`], and the number of
 /// others.
-pub fn missing(aliases: &AliasFiles) -> (Vec<String>, usize) {
+pub fn missing(aliases: &AliasSettings) -> (Vec<String>, usize) {
     let (mut shown, mut more) = (Vec::new(), 0);
     for file in &aliases.files {
         // Problems of the file itself are errors.
@@ -138,7 +138,7 @@ pub fn missing(aliases: &AliasFiles) -> (Vec<String>, usize) {
     (shown, more)
 }
 
-fn can_run(command: &str, aliases: &AliasFiles) -> Result<(), String> {
+fn can_run(command: &str, aliases: &AliasSettings) -> Result<(), String> {
     if aliases.shell {
         // A command that requires a shell cannot be checked without one.
         let program = words(command).and_then(|words| words.into_iter().next()).filter(|word| word.starts_with('/'));
@@ -156,7 +156,7 @@ fn later(recipient: &LocalRecipient, why: &str) -> Reply {
 
 /// Reads a file's text and owner; `reader` is the user who named it, `None` means root.
 fn trusted(
-    aliases: &AliasFiles,
+    aliases: &AliasSettings,
     path: &Path,
     reader: Option<&PasswdEntry>,
     bytes_max: usize,
@@ -171,7 +171,7 @@ fn trusted(
 
 /// Targets of the recipient in an alias file, and the user who named them.
 fn named(
-    aliases: &AliasFiles,
+    aliases: &AliasSettings,
     file: &Path,
     recipient: &LocalRecipient,
 ) -> Result<Option<(Vec<ExpansionTarget>, NamingUser)>, String> {
@@ -199,7 +199,7 @@ struct Include {
 
 /// The search for the target with a tag.
 struct Search<'a> {
-    aliases: &'a AliasFiles,
+    aliases: &'a AliasSettings,
     tag: &'a str,
     is_over: &'a dyn Fn() -> bool,
     /// The first program or file, with its tag; and whether there are others.
@@ -215,7 +215,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(aliases: &'a AliasFiles, tag: &'a str, is_over: &'a dyn Fn() -> bool) -> Search<'a> {
+    fn new(aliases: &'a AliasSettings, tag: &'a str, is_over: &'a dyn Fn() -> bool) -> Search<'a> {
         Search {
             aliases,
             tag,
@@ -352,7 +352,7 @@ mod tests {
     use crate::config::{Agent, Config};
 
     /// A service with these alias files.
-    fn aliases_of(files: &[&Path]) -> AliasFiles {
+    fn aliases_of(files: &[&Path]) -> AliasSettings {
         let files: Vec<String> = files.iter().map(|file| format!("{:?}", file.display().to_string())).collect();
         let text = format!("client = \"root\"\n[services.x]\nkind = \"aliases\"\nfiles = [{}]\n", files.join(", "));
         let mut config = Config::parse(Path::new("deliver.toml"), &text).unwrap();
@@ -402,7 +402,7 @@ mod tests {
         LocalRecipient::of_alias(&address, None, Some('+')).unwrap()
     }
 
-    fn found(aliases: &AliasFiles, name: &str, target: &str, included: Option<&str>) -> Result<String, String> {
+    fn found(aliases: &AliasSettings, name: &str, target: &str, included: Option<&str>) -> Result<String, String> {
         let found = find(aliases, &recipient(name, target, included), &|| false).map_err(|reply| reply.to_string())?;
         let what = match found.what {
             AliasDelivery::Program(program) => {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     /// An alias file and files that it includes; `$DIR` is their folder.
-    fn files(all: &[(&str, &str)]) -> (tempfile::TempDir, AliasFiles) {
+    fn files(all: &[(&str, &str)]) -> (tempfile::TempDir, AliasSettings) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in all {
             let path = folder.path().join(name);
@@ -569,7 +569,7 @@ mod tests {
             fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
         }
         let mut aliases = aliases_of(&[&file]);
-        let of = |aliases: &AliasFiles| found(aliases, "crew", "|/bin/crew", list.to_str());
+        let of = |aliases: &AliasSettings| found(aliases, "crew", "|/bin/crew", list.to_str());
         assert_eq!(of(&aliases), Ok(format!("/bin/crew as {}", aliases.account.name)), "root's: the service's user");
         let user = |shell: &str| {
             let all = fs::read_to_string("/etc/passwd").unwrap();

@@ -22,17 +22,17 @@ use stentor_mail::reply::{Enhanced, Reply};
 use self::aliases::{AliasDelivery, AliasTarget};
 use self::mbox::Locking;
 use crate::account::PasswdEntry;
-use crate::config::{Agent, AliasFiles, DeliveryAccount, DeliveryService, Program};
+use crate::config::{Agent, AliasSettings, DeliveryAccount, DeliveryService, Program};
 use crate::lock_name::is_lock_name;
 use crate::recipient::DeliveryEnvelope;
 use crate::spool::Spool;
 use crate::template::Template;
 
-/// Facts about this machine for deliveries.
+/// Host name and delivery number, for unique file names.
 #[derive(Debug, Clone, Copy)]
-pub struct LocalHost<'a> {
-    pub name: &'a str,
-    /// Number of the delivery in this process, for unique names.
+pub struct UniqueNames<'a> {
+    pub host: &'a str,
+    /// Number of the delivery in this process.
     pub number: u64,
 }
 
@@ -106,7 +106,7 @@ pub fn deliver(
     service: &DeliveryService,
     envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
-    host: LocalHost<'_>,
+    names: UniqueNames<'_>,
     is_over: &dyn Fn() -> bool,
 ) -> Reply {
     let account = match account(service, envelope) {
@@ -115,7 +115,7 @@ pub fn deliver(
     };
     let done = match &service.agent {
         Agent::Maildir { path, create } => mailbox(path, &account, envelope)
-            .and_then(|folder| to_maildir(&folder, *create, &account, envelope, spool, host))
+            .and_then(|folder| to_maildir(&folder, *create, &account, envelope, spool, names))
             .map(|()| "Delivered to Maildir".to_owned()),
         Agent::Mbox { path, locks, lock_timeout } => spool_file(path, &account, envelope)
             .and_then(|file| {
@@ -125,7 +125,7 @@ pub fn deliver(
             .map(|()| "Delivered to mbox".to_owned()),
         Agent::Program(program) => to_program(program, &account, envelope, spool),
         Agent::Aliases(aliases) => aliases::find(aliases, envelope.recipient, is_over)
-            .and_then(|found| to_alias(aliases, found, envelope, spool, host)),
+            .and_then(|found| to_alias(aliases, found, envelope, spool, names)),
     };
     match done {
         Ok(text) => Reply::new(250, Enhanced::new(2, 0, 0), text),
@@ -135,15 +135,15 @@ pub fn deliver(
 
 /// Delivers to the program or file of the alias that the recipient names.
 fn to_alias(
-    aliases: &AliasFiles,
+    aliases: &AliasSettings,
     AliasTarget { account, is_named_by_root, what }: AliasTarget,
     envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
-    host: LocalHost<'_>,
+    names: UniqueNames<'_>,
 ) -> Result<String, Reply> {
     let path = match &what {
         AliasDelivery::Program(program) => return to_program(program, &account, envelope, spool),
-        AliasDelivery::Maildir(folder) => to_maildir(folder, true, &account, envelope, spool, host).map(|()| folder),
+        AliasDelivery::Maildir(folder) => to_maildir(folder, true, &account, envelope, spool, names).map(|()| folder),
         AliasDelivery::Mbox(file) => {
             let locking = Locking { locks: &aliases.locks, timeout: aliases.lock_timeout };
             to_mbox(file, is_named_by_root, locking, &account, envelope, spool).map(|()| file)
@@ -158,9 +158,9 @@ fn to_maildir(
     account: &PasswdEntry,
     envelope: &DeliveryEnvelope<'_>,
     spool: &mut Spool,
-    host: LocalHost<'_>,
+    names: UniqueNames<'_>,
 ) -> Result<(), Reply> {
-    let unique = maildir::Unique { host: host.name, number: host.number };
+    let unique = maildir::Unique { host: names.host, number: names.number };
     let work = || maildir::deliver(folder, create, &fields(envelope), spool, &unique);
     account.act(account.gid, work).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if !create => BAD_NAME,

@@ -60,12 +60,12 @@ pub enum Agent {
     Maildir { path: Template, create: bool },
     Mbox { path: Template, locks: Vec<Lock>, lock_timeout: Duration },
     Program(Program),
-    Aliases(AliasFiles),
+    Aliases(AliasSettings),
 }
 
-/// Programs and files in alias files.
+/// Settings for the programs and files in alias files.
 #[derive(Debug)]
-pub struct AliasFiles {
+pub struct AliasSettings {
     /// Alias files, in lookup order.
     pub files: Vec<PathBuf>,
     /// Account for targets in root's files.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Agent, AliasFiles, Background, DeliveryAccount, DeliveryService, Lock, Program};
+use super::{Agent, AliasSettings, Background, DeliveryAccount, DeliveryService, Lock, Program};
 use crate::account::{self, PasswdEntry};
 use crate::guarded;
 use crate::lock_name::is_lock_name;
@@ -142,7 +142,7 @@ impl RawService {
 }
 
 impl RawPrograms {
-    fn aliases(self, account: PasswdEntry, programs: Option<&Path>, client: u32) -> Result<AliasFiles, String> {
+    fn aliases(self, account: PasswdEntry, programs: Option<&Path>, client: u32) -> Result<AliasSettings, String> {
         let others = [
             ("command", self.command.is_some()),
             ("directory", self.directory.is_some()),
@@ -177,7 +177,7 @@ impl RawPrograms {
             background: self.background.unwrap_or(Background::Wait),
         };
         let programs = programs.map(Path::to_owned);
-        Ok(AliasFiles { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
+        Ok(AliasSettings { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
     }
 
     fn program(self, programs: Option<&Path>, runs_as: &DeliveryAccount) -> Result<Program, String> {

@@ -14,20 +14,20 @@ pub struct Done {
 }
 
 #[derive(Serialize)]
-pub struct Webhooks {
+pub struct WebhookList {
     /// The endpoints.
     pub webhooks: Vec<WebhookView>,
 }
 
 /// An accepted message.
 #[derive(Default, Serialize)]
-pub struct Injected {
+pub struct InjectionResult {
     /// The server's reply in words.
     pub text: String,
     /// Its messages: one for each list and alias, and one for the other recipients.
     pub messages: Vec<InjectedMessage>,
     /// Refused recipients, with `partial`.
-    pub refused: Vec<RefusedView>,
+    pub refused: Vec<RefusedRcptView>,
 }
 
 #[derive(Default, Serialize)]
@@ -39,7 +39,7 @@ pub struct InjectedMessage {
 }
 
 #[derive(Default, Serialize)]
-pub struct RefusedView {
+pub struct RefusedRcptView {
     /// The refused address.
     pub address: String,
     /// The reply, as over SMTP.
@@ -49,22 +49,22 @@ pub struct RefusedView {
 #[derive(Serialize)]
 pub struct ErrorBody {
     /// What is wrong.
-    pub error: RefusalView,
+    pub error: ErrorView,
 }
 
 #[derive(Serialize)]
-pub struct RefusalView {
+pub struct ErrorView {
     /// As on the control socket.
     pub code: ErrorCode,
     /// The reason in words.
     pub text: String,
     /// Refused recipients of a submitted message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<RefusedView>,
+    pub refused: Vec<RefusedRcptView>,
 }
 
 impl ErrorBody {
-    pub fn new(code: ErrorCode, text: impl Into<String>, refused: Vec<RefusedView>) -> ErrorBody {
-        ErrorBody { error: RefusalView { code, text: text.into(), refused } }
+    pub fn new(code: ErrorCode, text: impl Into<String>, refused: Vec<RefusedRcptView>) -> ErrorBody {
+        ErrorBody { error: ErrorView { code, text: text.into(), refused } }
     }
 }

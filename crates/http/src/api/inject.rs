@@ -32,7 +32,7 @@ use stentor_sessions::{ClientName, ClientProof, Origin, Speaker, Stranger, Trans
 use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 
 use super::RETRY_AFTER_S;
-use super::answers::{ErrorBody, Injected, InjectedMessage, RefusedView};
+use super::answers::{ErrorBody, InjectedMessage, InjectionResult, RefusedRcptView};
 use super::idempotency::{KEY_BYTES_MAX, KeyState};
 use crate::auth::Caller;
 use crate::{Http, problem};
@@ -180,7 +180,7 @@ async fn take(
     query: Option<String>,
     headers: &HeaderMap,
     mut parts: Parts,
-) -> Result<Injected, Failure> {
+) -> Result<InjectionResult, Failure> {
     let settings = http.core.settings();
     let size_max = settings.config.message_size_bytes_max;
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -288,7 +288,7 @@ async fn run(
     length: Option<u64>,
     reserved: Option<Reservation>,
     parts: &mut Parts,
-) -> Result<Injected, Failure> {
+) -> Result<InjectionResult, Failure> {
     let core = &http.core;
     let Requester::Http { who, address: client } = peer else {
         return Err(Failure::Bad("not an HTTP request".to_owned()));
@@ -372,7 +372,7 @@ async fn run(
         return Err(reply.into());
     }
     let messages = assigned.get().into_iter().flatten().map(message).collect();
-    Ok(Injected { text: reply.text.to_string(), messages, refused: refused.iter().map(refusal).collect() })
+    Ok(InjectionResult { text: reply.text.to_string(), messages, refused: refused.iter().map(refusal).collect() })
 }
 
 /// Adds octets; full pieces go to the transaction.
@@ -397,8 +397,8 @@ fn message(assigned: &AssignedId) -> InjectedMessage {
     InjectedMessage { id: assigned.id.to_string(), recipients: assigned.recipients }
 }
 
-fn refusal(refused: &RefusedRcpt) -> RefusedView {
-    RefusedView { address: refused.address.clone(), reply: text_of(&refused.reply) }
+fn refusal(refused: &RefusedRcpt) -> RefusedRcptView {
+    RefusedRcptView { address: refused.address.clone(), reply: text_of(&refused.reply) }
 }
 
 fn text_of(reply: &Reply) -> String {
@@ -408,7 +408,7 @@ fn text_of(reply: &Reply) -> String {
     }
 }
 
-fn shown(taken: Result<Injected, Failure>) -> (StatusCode, Value) {
+fn shown(taken: Result<InjectionResult, Failure>) -> (StatusCode, Value) {
     // Plain structs with string keys: serialising them cannot fail.
     fn json(body: &impl serde::Serialize) -> Value {
         serde_json::to_value(body).unwrap_or_default()

@@ -28,7 +28,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 pub use self::answers::ErrorBody;
-use self::answers::{Done, Webhooks};
+use self::answers::{Done, WebhookList};
 pub use self::idempotency::IdempotencyCache;
 use stentor_control::VERSION;
 use stentor_control::problem::Problem;
@@ -107,7 +107,7 @@ pub fn router() -> Router<Http> {
 
 /// The state of the webhook endpoints.
 async fn webhooks(State(http): State<Http>) -> Response {
-    Json(Webhooks { webhooks: http.webhooks.views() }).into_response()
+    Json(WebhookList { webhooks: http.webhooks.views() }).into_response()
 }
 
 /// Handles a verb that changes nothing, with its arguments in the query.

@@ -185,7 +185,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::generated::{Generated, check};
+    use crate::generated::{GeneratedFile, check};
 
     const HEAD: &str = "| name | type | labels | meaning |\n|---|---|---|---|\n";
 
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_help_texts() {
-        check(&Generated { path: "../../docs/operate/metrics.md", filter: "metrics" }, |page| {
+        check(&GeneratedFile { path: "../../docs/operate/metrics.md", filter: "metrics" }, |page| {
             let (before, rest) = page.split_once(HEAD).expect("the table of metrics");
             let (_, after) = rest.split_once("\n\n").expect("text after the table");
             let rows: String = FAMILIES.iter().map(row).collect();

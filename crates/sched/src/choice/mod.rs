@@ -19,14 +19,14 @@ use crate::STEPS_MAX;
 use crate::core::Core;
 use crate::domains::Domains;
 use crate::effects::Ids;
-use crate::failure::RetryClocks;
+use crate::failure::FailureState;
 use crate::flows::lines::oldest;
 use crate::sites::Hop;
 
 /// Takes recipients from where they wait.
 pub struct Choice<'a> {
     pub core: &'a mut Core,
-    pub failure: &'a mut RetryClocks,
+    pub failure: &'a mut FailureState,
     pub domains: &'a mut Domains,
     pub waits: &'a mut Waits,
     pub store: &'a Store,

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 
-use super::RetryClocks;
+use super::FailureState;
 use super::cause::{of_421, of_loss};
 use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX, STAND_BACK_MS};
 use super::hosts::Charge;
@@ -60,7 +60,7 @@ pub struct ClosedConnection {
     pub host_name: Arc<str>,
 }
 
-impl RetryClocks {
+impl FailureState {
     /// Charges a connection that never became a session, while `working` others of the path are open.
     pub fn no_session(
         &mut self,

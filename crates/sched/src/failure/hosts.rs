@@ -9,7 +9,7 @@
 use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{Ms, SiteId};
 
-use super::RetryClocks;
+use super::FailureState;
 use super::drains::{Drain, DrainWhat};
 use crate::config::Backoff;
 use crate::core::Core;
@@ -101,7 +101,7 @@ impl Host {
     }
 }
 
-impl RetryClocks {
+impl FailureState {
     /// Charges a failed host, which is left alone for a time. If none of the site's hosts may be tried now, overdue
     /// mail there has had its chance and expires.
     pub fn charge_host(&mut self, core: &mut Core, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {

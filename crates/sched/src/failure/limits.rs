@@ -2,14 +2,14 @@
 
 use stentor_queue::ids::Ms;
 
-use super::RetryClocks;
+use super::FailureState;
 use super::drains::{Drain, DrainWhat};
 use crate::core::Core;
 use crate::reasons::HostReply;
 use crate::sites::path::{Path, RECIPIENTS_UNLIMITED};
 use crate::sites::{Hop, Pick};
 
-impl RetryClocks {
+impl FailureState {
     /// Handles a rate reply: fewer messages at a time from now on.
     pub fn too_fast(&mut self, core: &mut Core, hop: Hop, reply: &HostReply, now: Ms) {
         core.note_reply(hop.site, reply);

@@ -52,16 +52,16 @@ use stentor_queue::idset::IdSet;
 
 use crate::reasons::Reason;
 
-/// All clocks and drains; see the module's head.
+/// State of failures: all clocks and drains; see the module's head.
 #[derive(Default)]
-pub struct RetryClocks {
+pub struct FailureState {
     pub mailboxes: Mailboxes,
     pub recipients: RecipientClocks,
     pub deferrals: Deferrals,
     pub drains: VecDeque<Drain>,
 }
 
-impl RetryClocks {
+impl FailureState {
     /// Number of clocks of all kinds that run or have a history, except those of hosts.
     pub fn clocks(&self) -> usize {
         self.mailboxes.len() + self.recipients.len() + self.deferrals.len()

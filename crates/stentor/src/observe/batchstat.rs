@@ -271,9 +271,9 @@ fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) ->
         return print(&format!("{text}\n"));
     }
     let machine = match options.machine {
-        MachineArg::Overlay => chart::MachineChart::Overlay,
-        MachineArg::Strip => chart::MachineChart::Strip,
-        MachineArg::Off => chart::MachineChart::Off,
+        MachineArg::Overlay => chart::MachineLayout::Overlay,
+        MachineArg::Strip => chart::MachineLayout::Strip,
+        MachineArg::Off => chart::MachineLayout::Off,
     };
     let drawing = chart::Options {
         columns: if count > 1 { count } else { options.columns },

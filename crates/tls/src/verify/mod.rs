@@ -35,7 +35,7 @@ pub enum PeerRequirement {
     /// A certificate for one of the names, signed by a trusted CA.
     Ca { names: Vec<Box<str>> },
     /// One of these certificates; names, dates and CA do not matter.
-    Fingerprint(Vec<CertificateHash>),
+    Fingerprint(Vec<PinnedHash>),
     /// A certificate that matches one of the TLSA records (RFC 7672 section 3.1). The names are only for records of
     /// usage 2.
     Dane { records: Vec<TlsaRecord>, names: Vec<Box<str>> },
@@ -45,20 +45,20 @@ pub enum PeerRequirement {
 
 /// SHA-256 of a certificate or of its public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CertificateHash {
+pub enum PinnedHash {
     Certificate([u8; 32]),
     PublicKey([u8; 32]),
     /// A hash of unspecified kind: either may match, as in Postfix.
     Either([u8; 32]),
 }
 
-impl CertificateHash {
+impl PinnedHash {
     /// Whether it is the hash of this certificate or its key.
     pub fn is_of(&self, certificate: &Certificate) -> bool {
         match self {
-            CertificateHash::Certificate(hash) => *hash == certificate.sha256,
-            CertificateHash::PublicKey(hash) => *hash == certificate.key_sha256,
-            CertificateHash::Either(hash) => *hash == certificate.sha256 || *hash == certificate.key_sha256,
+            PinnedHash::Certificate(hash) => *hash == certificate.sha256,
+            PinnedHash::PublicKey(hash) => *hash == certificate.key_sha256,
+            PinnedHash::Either(hash) => *hash == certificate.sha256 || *hash == certificate.key_sha256,
         }
     }
 }
@@ -139,13 +139,13 @@ pub(crate) fn judge(
     }
 }
 
-fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[CertificateHash]) -> Result<(), TlsError> {
+fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[PinnedHash]) -> Result<(), TlsError> {
     let certificate: [u8; 32] = Sha256::digest(leaf).into();
     let key = public_key(leaf).map(|key| <[u8; 32]>::from(Sha256::digest(key)));
     let is_wanted = wanted.iter().any(|wanted| match wanted {
-        CertificateHash::Certificate(hash) => *hash == certificate,
-        CertificateHash::PublicKey(hash) => Some(*hash) == key,
-        CertificateHash::Either(hash) => *hash == certificate || Some(*hash) == key,
+        PinnedHash::Certificate(hash) => *hash == certificate,
+        PinnedHash::PublicKey(hash) => Some(*hash) == key,
+        PinnedHash::Either(hash) => *hash == certificate || Some(*hash) == key,
     });
     if is_wanted {
         return Ok(());

@@ -4,8 +4,8 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use sha2::{Digest as _, Sha256, Sha512};
 use std::sync::Arc;
 use stentor_tls::{
-    Acceptor, CertificateHash, ClientSettings, Connector, PeerProof, PeerRequirement, Roots, ServerSettings,
-    TlsErrorCause, TlsaRecord, TlsaUse,
+    Acceptor, ClientSettings, Connector, PeerProof, PeerRequirement, PinnedHash, Roots, ServerSettings, TlsErrorCause,
+    TlsaRecord, TlsaUse,
 };
 use stentor_tls::{Files, Identities, IdentityStore, TlsError};
 
@@ -92,15 +92,11 @@ fn fingerprints_of_certificate_and_key() {
     let (server, leaf) = (of_files(&files), chain(&files)[0].clone());
     let client = Connector::new(ClientSettings::default());
     let (certificate, key) = (Sha256::digest(&leaf).into(), Sha256::digest(key_of(&leaf)).into());
-    for fits in
-        [CertificateHash::Certificate(certificate), CertificateHash::PublicKey(key), CertificateHash::Either(key)]
-    {
-        let wanted = vec![CertificateHash::Certificate([7; 32]), fits];
+    for fits in [PinnedHash::Certificate(certificate), PinnedHash::PublicKey(key), PinnedHash::Either(key)] {
+        let wanted = vec![PinnedHash::Certificate([7; 32]), fits];
         assert_eq!(shake(&client, &server, &PeerRequirement::Fingerprint(wanted)), Ok(PeerProof::Fingerprint));
     }
-    for not in
-        [CertificateHash::Certificate(key), CertificateHash::PublicKey(certificate), CertificateHash::Either([7; 32])]
-    {
+    for not in [PinnedHash::Certificate(key), PinnedHash::PublicKey(certificate), PinnedHash::Either([7; 32])] {
         let error = shake(&client, &server, &PeerRequirement::Fingerprint(vec![not])).unwrap_err();
         assert_eq!(error.cause, TlsErrorCause::WrongFingerprint);
     }

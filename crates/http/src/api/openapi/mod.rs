@@ -17,7 +17,7 @@ use stentor_control::view::{ROWS_MAX, Subject};
 use self::routes::{Choice, Fields, PREFIX, ROUTES, Route, RouteInput};
 use self::samples::all;
 use self::types::{Field, MISSING, Types};
-use crate::generated::{Generated, check};
+use crate::generated::{GeneratedFile, check};
 
 /// The whole document.
 pub(super) fn document() -> Value {
@@ -28,7 +28,7 @@ pub(super) fn document() -> Value {
 fn openapi_is_up_to_date() {
     let document = Document { types: Types::read() };
     let text = text::written(&document.document());
-    check(&Generated { path: "src/api/openapi.json", filter: "openapi" }, |_| text.clone());
+    check(&GeneratedFile { path: "src/api/openapi.json", filter: "openapi" }, |_| text.clone());
     let undescribed: Vec<&str> = text.lines().filter(|line| line.contains(MISSING)).collect();
     assert!(undescribed.is_empty(), "fields without a doc comment or an entry in WORDS: {undescribed:#?}");
     assert_eq!(document.types.unused(), [""; 0], "WORDS that no field needs");

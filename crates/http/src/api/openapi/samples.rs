@@ -23,7 +23,7 @@ use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_queue::queue_only::Scope;
 
-use crate::api::answers::{Done, ErrorBody, Injected, InjectedMessage, RefusedView, Webhooks};
+use crate::api::answers::{Done, ErrorBody, InjectedMessage, InjectionResult, RefusedRcptView, WebhookList};
 
 /// The time used in examples.
 const NOW: u64 = 1_790_000_000_000;
@@ -49,12 +49,12 @@ fn of<T: Serialize>(name: &'static str, full: &T, least: &T) -> Sample {
 
 pub(in crate::api) fn all() -> Vec<Sample> {
     let refusal = ErrorBody::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue", Vec::new());
-    let refused = vec![RefusedView {
+    let refused = vec![RefusedRcptView {
         address: "gone@example.org".to_owned(),
         reply: "550 5.1.1 No such address here".to_owned(),
     }];
     let messages = vec![InjectedMessage { id: ID.to_owned(), recipients: 3 }];
-    let injected = Injected { text: format!("Ok: queued as {ID}"), messages, refused };
+    let injected = InjectionResult { text: format!("Ok: queued as {ID}"), messages, refused };
     vec![
         sample("Status", &status()),
         sample("Queue", &queue()),
@@ -95,7 +95,11 @@ pub(in crate::api) fn all() -> Vec<Sample> {
         sample("Counted", &counted()),
         sample("Done", &Done { text: "list news is suspended".to_owned(), count: Some(1) }),
         sample("Injected", &injected),
-        of("Webhooks", &Webhooks { webhooks: vec![webhook()] }, &Webhooks { webhooks: vec![WebhookView::default()] }),
+        of(
+            "Webhooks",
+            &WebhookList { webhooks: vec![webhook()] },
+            &WebhookList { webhooks: vec![WebhookView::default()] },
+        ),
         of("Error", &refusal, &refusal),
     ]
 }

@@ -11,7 +11,7 @@ use syn::{Expr, GenericArgument, Item, Lit, Meta, MetaNameValue as NameValue, Pa
 
 use super::words::WORDS;
 
-/// Description of a field that nobody has described yet.
+/// Placeholder for a missing description.
 pub(super) const MISSING: &str = "TODO";
 /// Sources, beside those of the control socket.
 const SOURCES: [&str; 5] = [
