@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use stentor_http_client::Url;
 use stentor_mail::address::normalise_domain;
 
 use super::diagnose::Spot;
 use super::raw::{Context, Section, more_addresses};
 use super::settings::{self, Origin};
-use stentor_http_client::Url;
 
 /// Let's Encrypt, whose certificates all common clients trust.
 const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";

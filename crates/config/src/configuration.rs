@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use stentor_http_client::Url;
 use stentor_lists::List;
+use stentor_logs::settings::LogConfig;
 use stentor_mail::address::Address;
 use stentor_milter::protocol::MilterSettings;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
@@ -30,8 +32,6 @@ use super::sending::{FlowConfig, SendingConfig};
 use super::settings::{ConfigKey, Settings};
 use super::tls::TlsConfig;
 use super::tls_reports::TlsReportsConfig;
-use stentor_http_client::Url;
-use stentor_logs::settings::LogConfig;
 
 /// The complete, consistent configuration; `docs/operate/configuration.md` explains each key.
 #[derive(Debug)]

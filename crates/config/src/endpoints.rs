@@ -1,7 +1,6 @@
 //! Endpoints that mail events are posted to.
 
 use serde::Serialize;
-
 use stentor_http_client::Url;
 
 /// Kinds of events.

@@ -1,8 +1,9 @@
 //! `oauth` of a smart host: how access tokens are obtained (RFC 6749 section 4.4 and 6).
 
-use super::raw::Section;
 use stentor_http_client::Url;
 use stentor_oauth::OauthGrant;
+
+use super::raw::Section;
 
 pub(super) fn read(section: &Section<'_>) -> Option<OauthGrant> {
     let context = section.context;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use stentor_logs::settings::LogTarget;
 
+use stentor_logs::settings::LogTarget;
 use stentor_sched::Backoff;
 use stentor_tls::PinnedHash;
 

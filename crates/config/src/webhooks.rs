@@ -1,10 +1,11 @@
 //! `[webhooks.NAME]` and `[telemetry]`: data sent to other services.
 
+use stentor_http_client::Url;
+
 use super::configuration::TelemetryConfig;
 use super::endpoints::{Kind, WebhookConfig};
 use super::raw::Section;
 use super::tables::is_list_name;
-use stentor_http_client::Url;
 
 /// Maximum endpoints.
 const WEBHOOKS_MAX: usize = 100;

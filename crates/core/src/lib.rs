@@ -63,6 +63,7 @@ use stentor_policy::{Guesses, SenderRates, Slowness};
 use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
 use stentor_reputation::{Greylist, Rates};
+use stentor_resolve::Resolver;
 use stentor_tls_policy::tlsrpt::Counts;
 use tokio::sync::Notify;
 
@@ -79,7 +80,6 @@ use crate::clock::Clock;
 use crate::live::Live;
 use crate::memory::{Memory, MemoryGroup, Pressure, bodies_bytes};
 use crate::observer::Observer;
-use stentor_resolve::Resolver;
 
 /// Counters since the server started, for `stentor status` and the demo's summary.
 #[derive(Default)]

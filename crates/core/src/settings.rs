@@ -16,18 +16,17 @@ use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, SitePlan, Target};
+use stentor_resolve::ResolverConfig;
 use stentor_rules::Rulebook;
 use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 use stentor_smtp::client::ClientConfig;
 use stentor_smtp::server::ServerConfig;
-use stentor_tls_policy::{HostPattern, PeerName, Posture, PostureQuery, Requirement, Strength, Wish};
-
 use stentor_tls::{ClientSettings, Connector, Roots};
+use stentor_tls_policy::{HostPattern, PeerName, Posture, PostureQuery, Requirement, Strength, Wish};
 
 use crate::clock::Clock;
 use crate::memory::PIECE_BYTES;
-use stentor_resolve::ResolverConfig;
 
 /// Silent connections kept in addition to the budget, as a share of it.
 const SLOW_CONNECTIONS_PART: usize = 2;

@@ -15,6 +15,9 @@
 use std::io;
 use std::sync::Arc;
 
+use stentor_core::Core;
+use stentor_core::assignment::Assignment;
+use stentor_core::host_knowledge::Traits;
 use stentor_mail::reply::Reply;
 use stentor_mime::recode::{Converter, LineScan};
 use stentor_records::record::Recoded;
@@ -22,9 +25,6 @@ use stentor_sched::Enhanced;
 use stentor_smtp::client::ClientSession;
 
 use super::turns::Turns;
-use stentor_core::Core;
-use stentor_core::assignment::Assignment;
-use stentor_core::host_knowledge::Traits;
 
 /// Octets read from the journal at a time.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -14,6 +14,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use stentor_addresses::{Srs, untagged};
+use stentor_core::assignment::Assignment;
+use stentor_core::audit::Audit;
+use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
+use stentor_core::intake::{FateRecord, IntakeRefusal};
+use stentor_core::log::GivenUpRcpts;
+use stentor_core::own::{MessageIds, hand_in};
+use stentor_core::route::Route;
+use stentor_core::verb::QueueChange;
+use stentor_core::{Core, Settings};
 use stentor_lists::delivered_to_field;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, format_date};
@@ -25,16 +34,6 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_sched::{FailedRcpt, RcptOutcome};
-
-use stentor_core::assignment::Assignment;
-use stentor_core::audit::Audit;
-use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
-use stentor_core::intake::{FateRecord, IntakeRefusal};
-use stentor_core::log::GivenUpRcpts;
-use stentor_core::own::{MessageIds, hand_in};
-use stentor_core::route::Route;
-use stentor_core::verb::QueueChange;
-use stentor_core::{Core, Settings};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
 const SUCCESS: u8 = 2;

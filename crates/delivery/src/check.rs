@@ -7,6 +7,9 @@
 //!
 //! Failure: any error becomes the verdict, in the words of a record.
 
+use stentor_core::Settings;
+use stentor_core::clock::Clock;
+use stentor_core::sts::LookupServices;
 use stentor_oauth::SmartHost;
 use stentor_oauth::Tokens;
 use stentor_queue::site::Target;
@@ -19,9 +22,6 @@ use super::login::{self, LoginStart, TokenAccess};
 use super::opening::Purpose;
 pub use super::protection::Mail;
 use super::short_session::{SessionContext, ShortSession};
-use stentor_core::Settings;
-use stentor_core::clock::Clock;
-use stentor_core::sts::LookupServices;
 
 const NO_SESSION: &str = "the session ended before it began";
 

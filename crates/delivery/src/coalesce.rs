@@ -9,14 +9,6 @@
 
 use std::sync::Arc;
 
-use stentor_mail::digest::{Digest, Form, Plan, Spec};
-use stentor_mail::dsn::format_date;
-use stentor_queue::event::{Class, Fate, Ret};
-use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
-use stentor_queue::idset::IdSet;
-use stentor_tls_policy::Wish;
-use tokio::sync::oneshot;
-
 use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
@@ -24,6 +16,13 @@ use stentor_core::intake::{FateRecord, IntakeRefusal, Job};
 use stentor_core::memory::PIECE_BYTES;
 use stentor_core::own::{MessageIds, hand_in_last};
 use stentor_core::route::Route;
+use stentor_mail::digest::{Digest, Form, Plan, Spec};
+use stentor_mail::dsn::format_date;
+use stentor_queue::event::{Class, Fate, Ret};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
+use stentor_queue::idset::IdSet;
+use stentor_tls_policy::Wish;
+use tokio::sync::oneshot;
 
 /// Octets read from a post at a time.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -18,6 +18,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use stentor_core::assignment::{Assignment, EarlierTries};
+use stentor_core::hub::Signal;
+use stentor_core::live::traffic::TappedSession;
+use stentor_core::log::AttemptTarget;
+use stentor_core::{Core, Settings, log};
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
@@ -34,11 +39,6 @@ use super::outcome;
 use super::protection::Protection;
 use super::report_counts::{self, PolicyViolation, SessionEndpoints};
 use super::stream::{Stream, tls_error};
-use stentor_core::assignment::{Assignment, EarlierTries};
-use stentor_core::hub::Signal;
-use stentor_core::live::traffic::TappedSession;
-use stentor_core::log::AttemptTarget;
-use stentor_core::{Core, Settings, log};
 
 const READ_BYTES: usize = 32 * 1024;
 /// Minimum interval between progress reports to the scheduler; well under the silence after which a host changes lanes.

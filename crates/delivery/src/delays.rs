@@ -11,6 +11,8 @@
 use std::sync::Arc;
 
 use stentor_config::DelayWarning;
+use stentor_core::hub::Hub;
+use stentor_core::{Core, Settings};
 use stentor_mail::dsn::{self, DsnAction};
 use stentor_mail::reply::Enhanced;
 use stentor_queue::event::Class;
@@ -18,8 +20,6 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
 
 use super::bounce::{DsnRcpt, Subject, report_to, send, told};
-use stentor_core::hub::Hub;
-use stentor_core::{Core, Settings};
 
 /// NOTIFY bit (RFC 3461 section 4.1).
 const DELAY: u8 = 8;

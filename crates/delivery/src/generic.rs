@@ -11,6 +11,8 @@ use std::io;
 use std::time::Duration;
 
 use stentor_addresses::{AddressChange, AddressRole, addresses, header_octets, replaced};
+use stentor_core::assignment::{Assignment, EarlierTries, GenericAddresses};
+use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_mail::reply::{Enhanced, Reply};
@@ -22,8 +24,6 @@ use tokio::time::timeout;
 
 use super::body::{self, ContentError};
 use super::outcome;
-use stentor_core::assignment::{Assignment, EarlierTries, GenericAddresses};
-use stentor_core::{Core, Settings};
 
 /// How long tables may take for one transaction.
 const TABLES_S_MAX: u64 = 60;

@@ -26,18 +26,18 @@ mod turns;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use stentor_core::hub::Act;
+use stentor_core::{Actor, Core, log};
+use stentor_queue::ids::DomainId;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
 pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 pub use generic::address as generic_address;
 pub use look_up::{LookupContext, dane_of, has_mx_hosts, look_up};
-use parking_lot::Mutex;
-use stentor_queue::ids::DomainId;
 pub use suspend::resume_when_over;
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
-
-use stentor_core::hub::Act;
-use stentor_core::{Actor, Core, log};
 
 /// From this number on, finished look-ups are removed.
 const LOOK_UPS_KEPT_MAX: usize = 4_096;

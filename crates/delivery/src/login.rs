@@ -12,6 +12,8 @@
 use std::sync::Arc;
 
 use base64ct::{Base64, Encoding as _};
+use stentor_core::security::bindings;
+use stentor_core::sts::LookupServices;
 use stentor_oauth::{Credential, SmartHost};
 use stentor_oauth::{RequestContext, Steady, Tokens};
 use stentor_sasl::{ClientCapabilities, ClientCredentials, ClientExchange, NoMechanism, choose};
@@ -19,8 +21,6 @@ use stentor_smtp::client::OfferedMechanisms;
 use stentor_tls::SecuredSession;
 
 use super::secret;
-use stentor_core::security::bindings;
-use stentor_core::sts::LookupServices;
 
 /// Random octets in SCRAM's nonce.
 const NONCE_BYTES: usize = 18;

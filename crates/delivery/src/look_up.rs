@@ -9,6 +9,9 @@
 
 use std::sync::Arc;
 
+use stentor_core::route::Route;
+use stentor_core::sts::{LookupServices, StsLookup, StsPolicies};
+use stentor_core::{Core, Settings};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
@@ -17,10 +20,6 @@ use stentor_rules::NextHop;
 use stentor_tls_policy::dane::DaneDecision;
 use stentor_tls_policy::sts::StsPolicy;
 use stentor_tls_policy::{HostPosture, Level, Peer, Posture, PublishedPolicies, Strength, Wish, site_suffix};
-
-use stentor_core::route::Route;
-use stentor_core::sts::{LookupServices, StsLookup, StsPolicies};
-use stentor_core::{Core, Settings};
 
 /// Upper bound of the result's lifetime, so that a new or changed policy is noticed.
 const STS_TTL_S: u32 = 3_600;

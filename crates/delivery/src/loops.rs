@@ -15,11 +15,10 @@
 //! A name without a dot, or one like `localhost`, is shared by many servers and proves nothing. Neither does a name in
 //! `[delivery] same_name_hosts`: servers of a cluster may share one.
 
+use stentor_core::Settings;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{Enhanced, HostRole};
 use stentor_smtp::client::ClientSession;
-
-use stentor_core::Settings;
 
 /// Routing loop detected (RFC 3463 X.4.6).
 pub(super) const BOUNCED: Enhanced = Enhanced::new(5, 4, 6);

@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_core::clock::Clock;
+use stentor_core::hub::Signal;
 use stentor_core::live::health::UnreachableHost;
+use stentor_core::{Core, Settings};
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{NoSession, SourceNo};
@@ -17,9 +20,6 @@ use super::loops;
 use super::protection::Protection;
 use super::report_counts::our_ip;
 use super::stream::Stream;
-use stentor_core::clock::Clock;
-use stentor_core::hub::Signal;
-use stentor_core::{Core, Settings};
 
 /// A connection with a session on it.
 pub(super) struct OpenConnection {

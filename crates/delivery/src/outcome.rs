@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
+use stentor_core::assignment::Assignment;
+use stentor_core::hub::Hub;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, RcptOutcome, SessionSoFar, Stage};
 use stentor_smtp::client::{RcptResult, RcptStage};
-
-use stentor_core::assignment::Assignment;
-use stentor_core::hub::Hub;
 
 fn stage(stage: RcptStage) -> Stage {
     match stage {

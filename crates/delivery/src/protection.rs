@@ -9,6 +9,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use stentor_core::Settings;
+use stentor_core::measures::Measures;
 use stentor_mail::reply::Enhanced;
 use stentor_queue::site::Target;
 use stentor_smtp::client::{StartTlsRefusal, TlsUse};
@@ -20,8 +22,6 @@ use tokio::time::Instant;
 
 use super::ending;
 use super::stream::Stream;
-use stentor_core::Settings;
-use stentor_core::measures::Measures;
 
 /// The registry of RFC 5248 (X.7.10) and RFC 3463 (X.7.5): encryption needed; cryptographic failure.
 const NOT_ENCRYPTED: Enhanced = Enhanced::new(4, 7, 10);

@@ -9,6 +9,9 @@
 use std::net::IpAddr;
 
 use stentor_config::SourceSettings;
+use stentor_core::route::Route;
+use stentor_core::unreached::UnreachedRcpts;
+use stentor_core::{Core, Settings};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_tls::{TlsError, TlsErrorCause};
@@ -18,9 +21,6 @@ use stentor_tls_policy::{HostQuestion, Level, Peer, PolicySource, PostureQuery};
 
 use super::protection::{ClearReason, Protection};
 use super::stream::Stream;
-use stentor_core::route::Route;
-use stentor_core::unreached::UnreachedRcpts;
-use stentor_core::{Core, Settings};
 
 /// Domains for which one failure is counted.
 const DOMAINS_MAX: usize = 100;

@@ -10,16 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use stentor_core::Core;
+use stentor_core::audit::Audit;
+use stentor_core::own::NoticeText;
+use stentor_core::verb::QueueChange;
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
 use stentor_queue::queue_only::Scope;
 use stentor_queue::standing_bounces::StandingBounce;
 use stentor_records::escape::printable;
-
-use stentor_core::Core;
-use stentor_core::audit::Audit;
-use stentor_core::own::NoticeText;
-use stentor_core::verb::QueueChange;
 
 /// How often expired suspensions are looked for, and how many are ended at once.
 const LOOK: Duration = Duration::from_secs(1);

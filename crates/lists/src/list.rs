@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use stentor_mail::address::Address;
-
 use stentor_mail::headers::FORMER_LIST_ID;
 use stentor_mime::field;
 

@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use crate::settings::{LogFormat, LogTarget, Rotation};
 use parking_lot::Mutex;
 use stentor_records::record::{Accepted, Ms, Record};
 
 pub use logs::Logs;
 
+use crate::settings::{LogFormat, LogTarget, Rotation};
 use line::{Head, Ident};
 use sink::Sink;
 use writer::Shared;

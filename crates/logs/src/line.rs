@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use crate::settings::{LogFormat, LogTarget, SyslogTo};
 use stentor_records::escape::{Place, push};
 use stentor_records::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 use stentor_records::time::{push_delay, push_number, push_rfc3339, push_syslog};
+
+use crate::settings::{LogFormat, LogTarget, SyslogTo};
 
 /// Size of the recipients on one line; the others follow on further lines with the same fields, as in sendmail's log.
 pub const TO_BYTES_MAX: usize = 3 * 1024;

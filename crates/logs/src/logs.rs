@@ -4,12 +4,12 @@
 
 use std::io;
 
-use crate::settings::{LogConfig, LogTarget};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use stentor_records::record::{Record, Topic};
 
 use super::{AttemptLog, BUFFER_BYTES_MAX, Options};
+use crate::settings::{LogConfig, LogTarget};
 
 /// All logs; cheap to use where they are off.
 pub struct Logs {

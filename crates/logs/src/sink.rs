@@ -9,11 +9,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::settings::{LogTarget, Rotation};
 use stentor_records::record::Ms;
 
 use super::lost::{Lost, count_lines};
 use super::socket::Socket;
+use crate::settings::{LogTarget, Rotation};
 
 /// An opened target of a log.
 pub struct Sink {

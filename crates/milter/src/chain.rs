@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{ClientIdentity, Macros, MilterReply, MilterSession, OnFailure};
 use stentor_mail::dsn::Ret;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_smtp::server::{Body, MailFrom, Notify, RcptTo};
 
 use crate::connection::{Connection, MilterFailure};
 use crate::milter::{Milter, MilterResult};
+use crate::protocol::{ClientIdentity, Macros, MilterReply, MilterSession, OnFailure};
 use crate::{ClientFacts, MilterRefusal};
 
 /// Texts of Postfix.

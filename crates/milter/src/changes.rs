@@ -1,10 +1,10 @@
 //! Changes of milters to a message's envelope, parsed as in SMTP.
 
-use crate::protocol::Change;
 use stentor_mail::address::ReversePath;
 use stentor_smtp::server::{MailFrom, RcptTo};
 
 use crate::connection::MilterFailure;
+use crate::protocol::Change;
 
 /// Maximum octets shown of a reason or address.
 const SHOWN_BYTES_MAX: usize = 200;

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use crate::protocol::FailureKind;
 use tokio::time::Instant;
+
+use crate::protocol::FailureKind;
 
 /// Consecutive failures after which the circuit opens, if the milter accepts connections.
 const FAILURES_MAX: u32 = 3;

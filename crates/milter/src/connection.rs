@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
-use crate::protocol::{Event, FailureKind, MilterReply, MilterSession, MilterSettings, Place};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::protocol::{Event, FailureKind, MilterReply, MilterSession, MilterSettings, Place};
 
 /// Size of the read buffer, of which each thread has one.
 const READ_BYTES: usize = 64 * 1024;

@@ -8,7 +8,6 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::protocol::{Change, Editor, Event, HeaderError, LineEnds, MilterReply};
 use stentor_mail::reply::Reply;
 use stentor_smtp::server::EndOfData;
 use tokio::time::Instant;
@@ -18,6 +17,7 @@ use crate::chain::{Chain, MilterState, SessionMilter};
 use crate::changes::{EnvelopeChanges, RecipientChange, shown};
 use crate::connection::{Connection, MilterFailure};
 use crate::milter::MilterResult;
+use crate::protocol::{Change, Editor, Event, HeaderError, LineEnds, MilterReply};
 use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, TOO_LARGE, next_chunk, unreadable};
 
 /// Maximum changes of a milter other than body chunks, and their maximum octets.

@@ -29,8 +29,10 @@ mod rewrite;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::protocol::MilterSettings;
+use stentor_mail::reply::Reply;
 use tokio::sync::{Mutex, MutexGuard};
+
+use crate::protocol::MilterSettings;
 
 pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{EnvelopeChanges, RecipientChange};
@@ -38,7 +40,6 @@ pub use content::MilteredMessage;
 pub use milter::{Counters, Milter, MilterResult};
 pub use recoded::{RecodeResult, recoded};
 pub use rewrite::{Content, each_field, edit_fields};
-use stentor_mail::reply::Reply;
 pub use stentor_mime::field::Edit;
 
 /// A refusal, and the milter that decided it, as text.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::protocol::{FailureKind, MilterSettings, OnFailure};
 use parking_lot::Mutex;
 use stentor_records::health::ServiceOutcomes;
 use tokio::time::Instant;
 
 use crate::circuit::Circuit;
 use crate::connection::{Connection, MilterFailure};
+use crate::protocol::{FailureKind, MilterSettings, OnFailure};
 
 /// Maximum idle connections, and how long each is kept.
 const IDLE_MAX: usize = 32;

@@ -6,12 +6,12 @@
 //!
 //! Failure: the refusal; the content must then be dropped.
 
-use crate::protocol::{CHUNK_BYTES_MAX, HeaderReader};
 use stentor_mail::reply::Reply;
 use stentor_mime::recode::{Converter, RecodeTarget, Recoding, Survey};
 use stentor_smtp::server::{EndOfData, TextBody};
 use tokio::task::yield_now;
 
+use crate::protocol::{CHUNK_BYTES_MAX, HeaderReader};
 use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 
 /// Result of a conversion.

@@ -6,10 +6,11 @@
 
 use std::io;
 
-use crate::protocol::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header, HeaderReader};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mime::field::Edit;
 use stentor_smtp::server::{EndOfData, TextBody};
+
+use crate::protocol::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header, HeaderReader};
 
 /// Size of the first read: most messages are not longer, and need no buffer of the maximum size.
 pub(crate) const FIRST_BYTES: usize = 16 * 1024;

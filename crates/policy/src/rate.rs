@@ -15,11 +15,12 @@
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 
-use crate::client::counted_as;
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 use stentor_mail::Ms;
 use stentor_mail::address::ReversePath;
+
+use crate::client::counted_as;
 
 /// Maximum senders remembered.
 pub const SENDERS_MAX: usize = 16_384;

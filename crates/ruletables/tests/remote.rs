@@ -5,10 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_ruletables::remote::{For, Remote, TABLE_CONNECTIONS_MAX};
 use stentor_tables::SocketmapAddress;
 use stentor_tables::socketmap::SocketmapReply;
-
-use stentor_ruletables::remote::{For, Remote, TABLE_CONNECTIONS_MAX};
 use tokio::task::{JoinSet, yield_now};
 
 /// A daemon written in another language. It answers `KEY` with `MAP/KEY`, and some keys make it misbehave.

@@ -1,10 +1,10 @@
 //! Events of connections: greeted, asking for work, progress, closed.
 
-use super::failure::cause::of_no_session;
 use stentor_queue::ids::{ConnId, Ms, SiteId};
 use stentor_queue::store::Store;
 
 use super::connections::pool::Tx;
+use super::failure::cause::of_no_session;
 use super::{CloseReason, HostReply, NoSession, Scheduler, SessionStep, Work};
 
 impl Scheduler {

@@ -8,14 +8,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use stentor_core::Settings;
 use stentor_lists::{check_delivered_to, check_received};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::event::Class;
 use stentor_rules::Step;
-
-use stentor_core::Settings;
 
 /// Look-ups of lists' subscribers.
 pub trait Members {

@@ -3,21 +3,20 @@
 
 use std::sync::Arc;
 
-use stentor_core::route::Route;
-use stentor_queue::event::RcptParams;
-use stentor_queue::ids::AddressId;
-use stentor_queue::idset::IdSet;
-use stentor_rules::NextHop;
-use stentor_tls_policy::Wish;
-use tokio::sync::oneshot;
-
 use stentor_core::committer::MergedRecipients;
 use stentor_core::envelope::{EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job};
 use stentor_core::lists::INTERN_ADDRESSES_MAX;
 use stentor_core::next_hops::own_hop_by_rule;
 use stentor_core::pins::Pin;
+use stentor_core::route::Route;
 use stentor_core::{Core, Settings};
+use stentor_queue::event::RcptParams;
+use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
+use stentor_rules::NextHop;
+use stentor_tls_policy::Wish;
+use tokio::sync::oneshot;
 
 /// Octets of addresses above which they are interned ahead, however few they are.
 const INTERN_AHEAD_BYTES: usize = 128 * 1024;

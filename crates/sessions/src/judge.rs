@@ -10,6 +10,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use stentor_core::Settings;
+use stentor_core::next_hops::own_hop;
+use stentor_core::people::today;
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{self as policy, AddressClass, Expansion, RelayReasons};
@@ -21,12 +24,8 @@ use stentor_rules::{
     AUTHENTICATED, CERTIFIED, ClientName, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
     RemarkRecipients, Rulebook, SessionFacts, SessionQuestion, Step, Wishes, decided_by,
 };
-use stentor_smtp::server::{Notify, RcptTo};
-
-use stentor_core::Settings;
-use stentor_core::next_hops::own_hop;
-use stentor_core::people::today;
 use stentor_ruletables::Questions;
+use stentor_smtp::server::{Notify, RcptTo};
 
 /// Targets of an alias routed before other tasks get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;

@@ -13,7 +13,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use stentor_config::Role;
+use stentor_core::limits::Limit;
 use stentor_core::live::SessionCounts;
+use stentor_core::security::ListenerId;
+use stentor_core::{Core, Settings};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -22,9 +25,6 @@ use super::open_sessions::{AdmissionResult, Admitted, Counted, OpenSessions, Poo
 use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::{ClientConnection, Session, SessionPlace};
 use super::strangers::StrangerThreads;
-use stentor_core::limits::Limit;
-use stentor_core::security::ListenerId;
-use stentor_core::{Core, Settings};
 
 /// Connections that the kernel queues while all sessions are busy; a backlog of 5 stalls a storm in one-second steps.
 const BACKLOG: i32 = 4096;

@@ -15,12 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use stentor_config::Role;
+use stentor_core::Settings;
+use stentor_core::limits::Limit;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::counted_as;
 use tokio::sync::Notify;
-
-use stentor_core::Settings;
-use stentor_core::limits::Limit;
 
 /// Maximum share of a pool's sessions that have lost their place but are still open; no further session loses its
 /// place.

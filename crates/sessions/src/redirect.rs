@@ -9,15 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stentor_addresses::untagged;
+use stentor_core::Settings;
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::people::{MailReader, MailReaders, today};
 use stentor_lists::check_delivered_to;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
-
-use stentor_core::Settings;
-use stentor_core::intake::IntakeRefusal;
-use stentor_core::people::{MailReader, MailReaders, today};
 use stentor_rules::NextHop;
 
 const NOBODY: Reply = Reply::fixed(451, Enhanced::new(4, 3, 5), "Server configuration error");

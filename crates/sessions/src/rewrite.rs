@@ -10,13 +10,12 @@
 use std::net::IpAddr;
 
 use stentor_addresses::{AddressChange, AddressRole, HeaderStream, Split, addresses, replaced};
+use stentor_core::Settings;
+use stentor_core::intake::IntakeRefusal;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_rules::{Part, PendingLookup, Step};
 use stentor_ruletables::Questions;
-
-use stentor_core::Settings;
-use stentor_core::intake::IntakeRefusal;
 
 /// Maximum number of questions to remote tables, for one address and for a header.
 const QUESTIONS_MAX: usize = 64;

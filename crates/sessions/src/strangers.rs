@@ -9,11 +9,11 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use stentor_config::Role;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::turns::Turns;
-use stentor_config::Role;
 
 /// Processors per thread; the main runtime has one thread per processor, 2 to 8 (`crates/stentor/src/process.rs`).
 const CPUS_PER_THREAD: usize = 2;

@@ -12,6 +12,7 @@ use stentor_control::{
     protocol, render,
 };
 use stentor_history::StoryQuery;
+use stentor_logfiles::zone;
 use stentor_queue::ids::MessageId;
 use stentor_records::escape::{lines, printable, without_traps};
 use stentor_records::trace::MessageTrace;
@@ -20,7 +21,6 @@ use crate::hints::ServerReference;
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
 use crate::progress::Progress;
-use stentor_logfiles::zone;
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;

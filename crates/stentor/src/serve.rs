@@ -31,6 +31,7 @@ use stentor_delivery::Tasks;
 use stentor_history::History;
 use stentor_http::Http;
 use stentor_journal::{Journal, JournalError, RealDisk};
+use stentor_logfiles::zone;
 use stentor_logs::Logs;
 use stentor_push::webhooks::Registry;
 use stentor_queue::store::{Store, UnknownAddress};
@@ -44,7 +45,6 @@ use tokio::sync::{Notify, watch};
 use crate::acme;
 use crate::certificates::Certificates;
 use crate::state_files::LearnedState;
-use stentor_logfiles::zone;
 
 /// Total content kept in memory for first attempts.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -1,8 +1,9 @@
 //! The lab's measuring commands: `stentor-kit lab source`, `sink`, `hold`, `limit` and `compare`.
 
-use crate::error::LoadError;
 use clap::Subcommand;
 use stentor_measure::MeasureError;
+
+use crate::error::LoadError;
 
 #[derive(Subcommand, Debug)]
 pub enum Measure {

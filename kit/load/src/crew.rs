@@ -8,13 +8,6 @@
 //! died. Members are in process groups of their own, so that Ctrl-C reaches only the command, which then collects their
 //! results. A member that dies is reported as [`CrewMessage::Gone`] with the reason, once, after everything it had sent.
 
-use crate::error::LoadError;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, BufReader, BufWriter, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
@@ -24,7 +17,16 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use stentor_measure::Stop;
+
+use crate::error::LoadError;
 
 /// In a member's environment: which one it is, from 0, and of how many: `1/4`.
 const NUMBER: &str = "STENTOR_LAB_PROCESS";

@@ -8,13 +8,15 @@
 //! ([`crate::script`]) can express more, and its rules take precedence. Time windows are kept beside the behaviours
 //! (see [`crate::scenario`]): inside one, the window's table overrides the site's.
 
-use crate::script::Rule;
-use crate::tls::Tls;
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::script::Rule;
+use crate::tls::Tls;
 
 /// A fault or refusal at one stage of the session.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

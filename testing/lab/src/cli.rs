@@ -1,15 +1,17 @@
 //! The functions behind `stentor-kit lab ...`: they write to standard output and end with Ctrl-C or when done.
 
-use crate::error::LabError;
-use crate::lab::Lab;
-use crate::recorder::{Mode, Recorder};
-use crate::scenario::Scenario;
-use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use clap::{Args, ValueEnum};
 use tokio::time::{Instant, sleep_until};
+
+use crate::error::LabError;
+use crate::lab::Lab;
+use crate::recorder::{Mode, Recorder};
+use crate::scenario::Scenario;
 
 /// Longer than anybody waits, short enough to be added to a time.
 pub const FOR_EVER: Duration = Duration::from_hours(24 * 365);

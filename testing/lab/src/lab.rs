@@ -3,6 +3,16 @@
 //! Promise: when [`Lab::start`] returns, everything listens. All hosts listen on the same port, which the server under
 //! test is configured to use as "port 25". [`Lab::stop`], or dropping the lab, closes every socket.
 
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hickory_proto::rr::RecordType;
+use serde::Serialize;
+use tokio::task::JoinSet;
+
 use crate::behaviour::Connect;
 use crate::dns::{self, DnsStats};
 use crate::error::LabError;
@@ -10,14 +20,6 @@ use crate::recorder::{Mode, Recorder, Stats};
 use crate::scenario::Scenario;
 use crate::sink::site::{Host, Schedule, SiteState};
 use crate::sink::{Listening, listen, run_host};
-use hickory_proto::rr::RecordType;
-use serde::Serialize;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use tokio::task::JoinSet;
 
 const PORT_TRIES: u32 = 50;
 /// Descriptors that are left to connections and the rest of the process when the limit is raised.

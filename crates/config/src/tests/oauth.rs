@@ -1,7 +1,8 @@
 //! Tests of `oauth` in `[smart_hosts]`.
 
-use super::*;
 use stentor_oauth::Credential;
+
+use super::*;
 
 const HEAD: &str = "[smart_hosts.\"relay.example:587\"]\nuser = \"ann@x.example\"\n";
 

@@ -30,13 +30,13 @@ use stentor_journal::{Batch, Journal, Log, Space};
 use stentor_queue::event::encode_clock_moved;
 use stentor_queue::ids::{AddressId, MessageId};
 use stentor_queue::store::Checkpoint;
+use stentor_records::time::push_rfc3339;
 use tokio::sync::oneshot;
+
+pub use self::plan::MergedRecipients;
 
 use self::admit::list_ids_bytes;
 use self::histories::HistorySaver;
-pub use self::plan::MergedRecipients;
-use stentor_records::time::push_rfc3339;
-
 use self::plan::BatchEffect;
 use super::forget::Forgetter;
 use super::hub::Outcomes;

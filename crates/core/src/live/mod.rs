@@ -17,7 +17,6 @@ pub mod posts;
 pub mod rings;
 pub mod traffic;
 
-use self::action::CurrentAction;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,6 +28,8 @@ use stentor_queue::site::Target;
 use stentor_records::now::{Counts, MachineNow, Totals};
 use stentor_sched::verdict::Judge;
 use stentor_sched::{FailedRcpt, RcptOutcome, SessionSoFar};
+
+use self::action::CurrentAction;
 
 use self::events::Events;
 use self::filters::Filters;

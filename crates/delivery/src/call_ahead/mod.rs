@@ -26,6 +26,14 @@ use std::time::Duration;
 
 use stentor_addresses::AddressRole;
 use stentor_config::UnverifiedAction;
+use stentor_core::call_ahead::{
+    AnswerReceiver, CacheLookup, CallAheadQuery, CallAheadResult, EntryOutcome, Names, QueryTicket, ReasonTexts,
+};
+use stentor_core::clock::Clock;
+use stentor_core::limits::Limit;
+use stentor_core::route::Route;
+use stentor_core::sts::LookupServices;
+use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::counted_as;
@@ -38,14 +46,6 @@ use stentor_smtp::client::{ParsedReply, RcptResult, RcptStage};
 use self::worker::Outcome;
 use crate::short_session::SessionContext;
 use crate::{LookupContext, generic_address, look_up};
-use stentor_core::call_ahead::{
-    AnswerReceiver, CacheLookup, CallAheadQuery, CallAheadResult, EntryOutcome, Names, QueryTicket, ReasonTexts,
-};
-use stentor_core::clock::Clock;
-use stentor_core::limits::Limit;
-use stentor_core::route::Route;
-use stentor_core::sts::LookupServices;
-use stentor_core::{Core, Settings};
 
 /// Octets of a host's reply that are kept and passed on.
 const WORDS_BYTES_MAX: usize = 300;

@@ -13,6 +13,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_core::Core;
+use stentor_core::call_ahead::{CallAheadQuery, CallAheadResult, FailureScope, Names, Place, ReasonTexts};
+use stentor_core::limits::Limit;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_smtp::client::ClientError;
@@ -21,9 +24,6 @@ use tokio::sync::Notify;
 use super::super::short_session::SessionContext;
 use super::session::{ReplyCallback, Session};
 use super::{answer_of, late, short};
-use stentor_core::Core;
-use stentor_core::call_ahead::{CallAheadQuery, CallAheadResult, FailureScope, Names, Place, ReasonTexts};
-use stentor_core::limits::Limit;
 
 /// How long a connection without questions is kept.
 const IDLE_MS: u64 = 2_000;

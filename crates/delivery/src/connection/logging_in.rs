@@ -1,13 +1,13 @@
 //! The login of a connection at a smart host ([`super::super::login`]). If the host refuses an access token, one new
 //! token is requested and one more connection made in the same attempt.
 
+use stentor_core::sts::LookupServices;
 use stentor_records::escape::printable;
 use stentor_smtp::client::{AuthRefusal, ClientError, OfferedMechanisms};
 
 use super::super::login::{self, LoginStart, TokenAccess};
 use super::super::opening::closed;
 use super::Connection;
-use stentor_core::sts::LookupServices;
 
 /// Octets logged of a host's reason for refusing a token.
 const FAILURE_BYTES_MAX: usize = 1_024;

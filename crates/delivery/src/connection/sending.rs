@@ -1,5 +1,6 @@
 //! Sends on a connection: the next transaction, in the form that the host accepts, and its content.
 
+use stentor_core::assignment::Assignment;
 use stentor_sched::{Enhanced, Stage};
 use stentor_smtp::client::{ClientError, TxRcpt, TxSpec};
 
@@ -7,7 +8,6 @@ use super::super::body::{self, BodyProgress, ContentError, Form};
 use super::super::protection::Mail;
 use super::super::{generic, loops, outcome, report_counts};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
-use stentor_core::assignment::Assignment;
 
 /// Domains whose reports count a session.
 const COUNTED_DOMAINS_MAX: usize = 32;

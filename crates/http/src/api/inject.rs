@@ -28,6 +28,7 @@ use stentor_core::observer::TraceParent;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::{Enhanced, Reply};
+use stentor_push::telemetry::trace_parent;
 use stentor_sessions::{ClientName, ClientProof, Origin, Speaker, Stranger, Transaction};
 use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 
@@ -36,7 +37,6 @@ use super::answers::{ErrorBody, InjectedMessage, InjectionResult, RefusedRcptVie
 use super::idempotency::{KEY_BYTES_MAX, KeyState};
 use crate::auth::Caller;
 use crate::{Http, problem};
-use stentor_push::telemetry::trace_parent;
 
 /// Maximum octets of a JSON request; larger mail is sent as `message/rfc822`.
 const JSON_BYTES_MAX: u64 = 32 * 1024 * 1024;

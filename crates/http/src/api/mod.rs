@@ -26,15 +26,15 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use serde_json::{Map, Value};
-
-pub use self::answers::ErrorBody;
-use self::answers::{Done, WebhookList};
-pub use self::idempotency::IdempotencyCache;
 use stentor_control::VERSION;
 use stentor_control::problem::Problem;
 use stentor_control::protocol::REQUEST_BYTES_MAX;
 use stentor_control::{ControlReply, ErrorCode, Request, Requester};
 
+pub use self::answers::ErrorBody;
+pub use self::idempotency::IdempotencyCache;
+
+use self::answers::{Done, WebhookList};
 use super::auth::Caller;
 use super::{Http, problem};
 

@@ -4,12 +4,12 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 use stentor_config::{Kind, WebhookConfig};
+use stentor_push::webhooks::WebhookView;
 use stentor_queue::ids::Ms;
 
 use super::format::{ago, number, plural, shown};
 use super::page::{Frame, heading};
 use crate::Http;
-use stentor_push::webhooks::WebhookView;
 
 /// `GET /webhooks`
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {

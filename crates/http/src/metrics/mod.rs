@@ -18,16 +18,16 @@ use axum::routing::get;
 use stentor_admin::row_query::RowQuery;
 use stentor_control::Status;
 use stentor_core::Core;
+use stentor_core::block_lists::BlockListStats;
 use stentor_core::limits::Limit;
 use stentor_core::live::health::{Name, refuses_mail};
 use stentor_core::measures::{Histogram, TLS_SESSIONS};
+use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_records::health::Severity;
 
 use self::text::Text;
 use super::Http;
-use stentor_core::block_lists::BlockListStats;
-use stentor_push::webhooks::WebhookView;
 
 /// Maximum sites with their own series.
 pub const SITES_MAX: usize = 20;

@@ -63,13 +63,14 @@ mod tests_lines;
 mod text;
 mod wrap;
 
+use memchr::memchr;
+
 use crate::quoted::QuotedPrintable;
 use crate::transfer::Encoding;
 use eight_bit::Decoding;
 pub use field::is_structured;
 use header::{Facts, Kind};
 use levels::{Level, Levels};
-use memchr::memchr;
 pub use survey::{Recoding, Survey};
 pub use wrap::LineScan;
 use wrap::Wrap;

@@ -1,10 +1,10 @@
 //! Checks conversions to 8 bits with another MIME reader: every part decodes to the original octets.
 
-use crate::transfer::base64;
 use proptest::prelude::*;
 
 use super::tests::{bodies, nested, shipped_messages, with_crlf};
 use super::*;
+use crate::transfer::base64;
 
 /// Runs both passes, in pieces. `None`: nothing changes.
 fn recode(target: RecodeTarget, raw: &[u8], cut: usize) -> Result<Option<Vec<u8>>, ConvertError> {

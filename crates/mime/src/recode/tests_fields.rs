@@ -5,14 +5,14 @@
 // Text is put together where it is read most easily, not where it is fastest.
 #![allow(clippy::format_collect)]
 
-use crate::charset::Charset;
-use crate::params::{MimeField, ParamName};
-use crate::transfer::{Encoding, base64};
-use crate::words;
 use mail_parser::{Address, MessageParser};
 use proptest::prelude::*;
 
 use super::{LINE_BYTES_MAX, Octets, field, longest_line};
+use crate::charset::Charset;
+use crate::params::{MimeField, ParamName};
+use crate::transfer::{Encoding, base64};
+use crate::words;
 
 /// The value of a field that was written: its lines are short, and nothing but a space or tab begins those behind the first.
 fn written(name: &str, value: &str, octets: Octets) -> Option<String> {

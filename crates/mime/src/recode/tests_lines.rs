@@ -3,12 +3,12 @@
 // Test texts are built for readability, not for speed.
 #![allow(clippy::format_collect, clippy::format_push_string)]
 
-use crate::transfer::base64;
 use mail_parser::MessageParser;
 use proptest::prelude::*;
 
 use super::tests::{bodies, nested};
 use super::*;
+use crate::transfer::base64;
 
 fn shortened(pieces: &[&[u8]]) -> Vec<u8> {
     let (mut converter, mut out) = (Converter::of_lines(), Vec::new());

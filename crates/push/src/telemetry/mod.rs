@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use stentor_core::Core;
+use stentor_core::assignment::Assignment;
+use stentor_core::limits::Limit;
+use stentor_core::observer::{Observer, Receiving, TraceParent};
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::site::Target;
@@ -25,10 +29,6 @@ use stentor_sched::RcptOutcome;
 use tokio::sync::mpsc;
 
 pub use self::span::trace_parent;
-use stentor_core::Core;
-use stentor_core::assignment::Assignment;
-use stentor_core::limits::Limit;
-use stentor_core::observer::{Observer, Receiving, TraceParent};
 
 use crate::client::PushClient;
 

@@ -22,12 +22,12 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
+use stentor_config::WebhookConfig;
+use stentor_core::Core;
 use stentor_history::Reader;
 use stentor_queue::ids::Ms;
 
 pub use self::event::signature;
-use stentor_config::WebhookConfig;
-use stentor_core::Core;
 
 use self::sender::Sender;
 use crate::client::PushClient;

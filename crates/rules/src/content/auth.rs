@@ -7,8 +7,9 @@
 //! Failure: a field with an unclosed comment or quote has no results; it claims to be ours if it contains our name
 //! anywhere.
 
-use super::pattern::{ContentConditionError, Pattern};
 use regex::Regex;
+
+use super::pattern::{ContentConditionError, Pattern};
 
 const FIELD: &[u8] = b"authentication-results";
 /// Maximum results of one message, and maximum properties of each.

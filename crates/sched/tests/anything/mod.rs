@@ -7,9 +7,6 @@ mod ledger;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::Ipv4Addr;
 
-use super::agenda::{Agenda, Next};
-use hosts::{Host, Welcome};
-use ledger::{End, Ledger};
 use stentor_queue::cause::Cause;
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
@@ -20,6 +17,10 @@ use stentor_sched::{
     CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies,
     Work,
 };
+
+use super::agenda::{Agenda, Next};
+use hosts::{Host, Welcome};
+use ledger::{End, Ledger};
 
 const START: Ms = 1_800_000_000_000;
 const MINUTE: Ms = 60_000;

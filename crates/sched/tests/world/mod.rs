@@ -13,9 +13,6 @@ mod verbs;
 
 use std::collections::{HashMap, HashSet};
 
-use super::agenda::{Agenda, Next};
-use hosts::{DomainKind, Hosts};
-use quarantine::QuarantineModel;
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
@@ -25,6 +22,10 @@ use stentor_sched::{
     Backoff, Census, CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage,
     Strategies, Work,
 };
+
+use super::agenda::{Agenda, Next};
+use hosts::{DomainKind, Hosts};
+use quarantine::QuarantineModel;
 use truth::Truth;
 use verbs::Verb;
 

@@ -10,6 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_auth::{Exchange, Login};
+use stentor_core::limits::Limit;
+use stentor_core::live::health::ClientKind;
+use stentor_core::live::traffic::TappedSession;
+use stentor_core::security::{ListenerId, Security};
+use stentor_core::{Core, Settings};
 use stentor_mail::reply::{Enhanced, OwnLimit, Reply};
 use stentor_milter::{ClientFacts, SessionMilters};
 use stentor_policy::counted_as;
@@ -25,11 +30,6 @@ use super::judge::{ClientProof, Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted, PoolLimits};
 use super::socket::{DetachedSocket, Socket};
 use super::transaction::{SmtpOrigin, Transaction};
-use stentor_core::limits::Limit;
-use stentor_core::live::health::ClientKind;
-use stentor_core::live::traffic::TappedSession;
-use stentor_core::security::{ListenerId, Security};
-use stentor_core::{Core, Settings};
 
 mod login;
 mod secure;

@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
+use stentor_core::intake::{IntakeRefusal, Job};
+use stentor_core::limits::Limit;
 use stentor_core::memory::{PIECE_BYTES, Reservation};
+use stentor_core::{Core, Settings, log};
 use stentor_mail::received::{Trace, protocol, received, received_local};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored_form::StoredForm;
@@ -13,9 +16,6 @@ use tokio::sync::oneshot;
 
 use super::holdings::{Arrival, Pieces};
 use super::{Origin, SmtpOrigin, Transaction};
-use stentor_core::intake::{IntakeRefusal, Job};
-use stentor_core::limits::Limit;
-use stentor_core::{Core, Settings, log};
 
 /// Octets of a content searched in one turn.
 const SEARCH_BYTES_MAX: usize = 8 * 1024;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use stentor_core::Settings;
+use stentor_core::next_hops::own_hop_by_rule;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_rules::{ContentResults, DecisionReason, Remark, WholeMessage, decided_by};
 use stentor_ruletables::REMOTE_DECISION_MAX;
@@ -12,8 +14,6 @@ use tokio::time::Instant;
 use super::super::judge::AcceptedRcpt;
 use super::rcpt::unasked;
 use super::{Transaction, address_of};
-use stentor_core::Settings;
-use stentor_core::next_hops::own_hop_by_rule;
 
 /// Rules would not see all parts.
 const TOO_MANY_PARTS: Reply =

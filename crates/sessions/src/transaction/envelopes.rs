@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::people::{MailReader, MailReaders};
 use stentor_core::route::Route;
+use stentor_core::{Core, Settings, log};
 use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -24,10 +28,6 @@ use super::super::redirect::{
 };
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
-use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
-use stentor_core::intake::IntakeRefusal;
-use stentor_core::people::{MailReader, MailReaders};
-use stentor_core::{Core, Settings, log};
 
 type Group = policy::Group<AcceptedRcpt>;
 

@@ -6,6 +6,7 @@
 //!
 //! Failure: 552 if too much would have to be removed; nothing of the message is kept.
 
+use stentor_core::{Core, Settings};
 use stentor_lists::OWN_FIELDS;
 use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
@@ -14,7 +15,6 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_smtp::server::EndOfData;
 
 use super::Transaction;
-use stentor_core::{Core, Settings};
 
 impl Transaction {
     /// Whether Date and Message-ID are added: always for users' messages (RFC 6409 section 8), and for those of other

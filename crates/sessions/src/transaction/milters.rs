@@ -7,6 +7,7 @@ use std::io;
 use std::mem::take;
 use std::sync::Arc;
 
+use stentor_core::{Core, Settings, log};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
@@ -23,7 +24,6 @@ use super::super::judge::{AcceptedRcpt, ClientProof, Speaker, Stranger};
 use super::holdings::Pieces;
 use super::rcpt::{RcptContext, TAKEN, TakenRcpt};
 use super::{Received, Transaction};
-use stentor_core::{Core, Settings, log};
 
 /// A transaction that is shown to milters.
 pub(super) struct MilterTransaction {

@@ -22,6 +22,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stentor_addresses::HeaderStream;
+use stentor_core::envelope::NewEnvelope;
+use stentor_core::intake::{AssignedIds, IntakeRefusal, Job, Submission};
+use stentor_core::limits::Limit;
+use stentor_core::live::posts::{PostNotes, RECIPIENTS_MIN};
+use stentor_core::log::{Injector, MessageSummary};
+use stentor_core::memory::Reservation;
+use stentor_core::observer::{Receiving, TraceParent};
+use stentor_core::{Core, Settings, log};
 use stentor_mail::address::Address;
 use stentor_mail::edited::{HeaderEdit, ListFields};
 use stentor_mail::headers::HeaderFacts;
@@ -45,14 +53,6 @@ use super::interning::intern_ahead;
 use super::judge::AcceptedRcpt;
 use super::rewrite::header;
 use super::socket::Socket;
-use stentor_core::envelope::NewEnvelope;
-use stentor_core::intake::{AssignedIds, IntakeRefusal, Job, Submission};
-use stentor_core::limits::Limit;
-use stentor_core::live::posts::{PostNotes, RECIPIENTS_MIN};
-use stentor_core::log::{Injector, MessageSummary};
-use stentor_core::memory::Reservation;
-use stentor_core::observer::{Receiving, TraceParent};
-use stentor_core::{Core, Settings, log};
 
 /// How long milters may take before a client may have disconnected because of it. Before that, a client with a closed
 /// side has only finished sending, and still reads the reply.

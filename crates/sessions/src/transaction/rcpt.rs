@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stentor_addresses::AddressRole;
+use stentor_core::log::Injector;
 use stentor_core::route::Route;
+use stentor_core::{Core, Settings, log};
+use stentor_delivery::call_ahead::{self, RoutedRcpt};
 use stentor_lists::{PostingPolicy, check_sender};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
@@ -21,9 +24,6 @@ use super::super::content::Members as _;
 use super::super::judge::{AcceptedRcpt, ClientProof, Decider, Judged, RelayReason, Speaker};
 use super::super::rewrite::canonical;
 use super::{InForce, SpeakerFacts, Transaction};
-use stentor_core::log::Injector;
-use stentor_core::{Core, Settings, log};
-use stentor_delivery::call_ahead::{self, RoutedRcpt};
 
 /// Octets of a recipient's NOTIFY and ORCPT in its message's record, without ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;

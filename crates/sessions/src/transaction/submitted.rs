@@ -4,13 +4,13 @@
 
 use stentor_auth::{Authenticator, Limits, Login};
 use stentor_config::OwnSenders;
+use stentor_core::{Core, Settings, log};
 use stentor_mail::Ms;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 
 use super::Transaction;
-use stentor_core::{Core, Settings, log};
 
 const NOT_OWN_SENDER: Reply = Reply::fixed(553, Enhanced::new(5, 7, 1), "This login may not use this sender");
 const NOT_OWN_FROM: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "This login may not use the address in From");

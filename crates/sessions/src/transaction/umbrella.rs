@@ -27,7 +27,12 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
+use stentor_core::intake::IntakeRefusal;
+use stentor_core::people::{MailReader, MailReaders};
+use stentor_core::pins::Pin;
 use stentor_core::route::Route;
+use stentor_core::{Core, Settings};
 use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
@@ -46,11 +51,6 @@ use super::super::judge::SLOW_TABLES;
 use super::super::redirect::alias_of;
 use super::envelopes::ROUTING_S_MAX;
 use super::{InForce, Transaction, address_of};
-use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
-use stentor_core::intake::IntakeRefusal;
-use stentor_core::people::{MailReader, MailReaders};
-use stentor_core::pins::Pin;
-use stentor_core::{Core, Settings};
 
 /// Addresses compared under one hold of the hub's lock.
 const COMPARED_AT_ONCE: usize = 2048;

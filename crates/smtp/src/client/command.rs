@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use super::caps::{Caps, Extensions};
 use stentor_mail::dsn::Ret;
 
+use super::caps::{Caps, Extensions};
 use super::types::{ClientError, TxRcpt, TxSpec};
 
 /// Longest ORCPT (RFC 3461 4.2).

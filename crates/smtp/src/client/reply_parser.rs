@@ -11,7 +11,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use memchr::memchr;
-
 use stentor_mail::reply::Enhanced;
 
 /// Longest reply line, including its line end. RFC 5321 4.5.3.1.5 says 512; some servers send longer ones.

@@ -12,15 +12,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use auth::Exchange;
+use stentor_mail::Ms;
+use stentor_mail::reply::Enhanced;
 
 use super::caps::{Caps, Extensions};
 use super::command::{write_mail, write_rcpt};
 use super::reply_parser::{ParsedReply, ReplyParser, ReplyView};
 use super::transaction::{Content, Flow, Transaction};
 use super::types::{ClientConfig, ClientError, ClientEvent, RcptResult, RcptStage, TlsStage, TlsUse, TxRcpt, TxSpec};
-use stentor_mail::Ms;
-use stentor_mail::reply::Enhanced;
+use auth::Exchange;
 
 /// Result vectors kept for reuse.
 const SPARE_RESULTS_MAX: usize = 4;

@@ -3,10 +3,11 @@
 //! Promise: at most one piece is in memory. A body over a limit is dropped where it exceeds the limit, and the rest is
 //! only scanned for its end. Where pieces are cut and limits exceeded depends only on the octets.
 
-use super::dots::{Dots, ScanResult};
-use super::{EndOfData, ServerConfig, replies};
 use stentor_mail::headers::HeaderScan;
 use stentor_mail::reply::{Enhanced, Reply};
+
+use super::dots::{Dots, ScanResult};
+use super::{EndOfData, ServerConfig, replies};
 
 #[derive(Debug)]
 pub(super) struct IncomingBody {

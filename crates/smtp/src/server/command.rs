@@ -5,13 +5,13 @@
 
 use std::borrow::Cow;
 
+use stentor_mail::address::{Address, AddressError, ReversePath, normalise_domain};
+use stentor_mail::dsn::Ret;
+use stentor_mail::reply::{Enhanced, Reply};
+
 use super::ehlo::is_helo_name;
 use super::params::{Body, MailParams, Notify, OptionalParams, RcptParams, decimal};
-use stentor_mail::dsn::Ret;
-
 use super::{Refusal, replies};
-use stentor_mail::address::{Address, AddressError, ReversePath, normalise_domain};
-use stentor_mail::reply::{Enhanced, Reply};
 
 /// An accepted MAIL command.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,9 +5,9 @@
 //! SMTPUTF8 transaction (RFC 6533 section 3). Unknown parameters are refused, never ignored.
 
 use stentor_mail::dsn::Ret;
+use stentor_mail::reply::Reply;
 
 use super::replies;
-use stentor_mail::reply::Reply;
 
 /// Longest ENVID in octets, encoded (RFC 3461 section 4.4).
 const ENVID_BYTES_MAX: usize = 100;

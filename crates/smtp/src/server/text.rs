@@ -3,10 +3,11 @@
 //! A bare LF becomes CR LF, since files and JSON contain it. A bare CR is refused (RFC 5321 section 2.3.8), as is
 //! everything else that SMTP would refuse in a body. At most one piece and the current push are held.
 
-use super::replies::TOO_BIG;
-use super::{ContentRule, EndOfData};
 use stentor_mail::headers::HeaderScan;
 use stentor_mail::reply::{Enhanced, Reply};
+
+use super::replies::TOO_BIG;
+use super::{ContentRule, EndOfData};
 
 pub struct TextBody {
     piece: Vec<u8>,

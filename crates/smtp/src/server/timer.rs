@@ -9,8 +9,9 @@
 //! timeout. So a client below that rate is soon disconnected, whatever the size of the message; our own processing time
 //! does not count.
 
-use super::ServerConfig;
 use stentor_mail::Ms;
+
+use super::ServerConfig;
 
 /// Rate below which an untrusted client is disconnected (the default of Postfix's `smtpd_min_data_rate`).
 const BODY_BYTES_PER_S_MIN: u64 = 500;

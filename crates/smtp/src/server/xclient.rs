@@ -4,10 +4,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use stentor_mail::reply::Reply;
+
 use super::ehlo::is_helo_name;
 use super::params::xtext_decode;
 use super::replies;
-use stentor_mail::reply::Reply;
 
 const UNAVAILABLE: &str = "[UNAVAILABLE]";
 const TEMPORARILY_UNAVAILABLE: &str = "[TEMPUNAVAIL]";

@@ -18,7 +18,6 @@ use stentor_control::foreign::{marked, restored};
 use stentor_control::format::{plural, span};
 use stentor_control::{Client, ControlReply, Request};
 use stentor_journal::{Disk, Irregularity, RealDisk, SegmentState};
-
 use stentor_records::escape::printable;
 
 use super::fold::fold;

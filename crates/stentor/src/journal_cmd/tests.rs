@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use stentor_config::check_text;
+use stentor_control::doctor::{Finding, Severity};
 use stentor_journal::{Disk, Journal, RealDisk};
 use stentor_queue::event::{Accept, Event};
 use stentor_queue::ids::{AddressId, ContentId};
@@ -16,7 +17,6 @@ use stentor_queue::store::Store;
 use super::doctor::examine;
 use super::fixture::{Maker, body, make, make_quarantine, message, options};
 use super::{Outcome, dump, eml, salvage, verify};
-use stentor_control::doctor::{Finding, Severity};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use stentor_logfiles::{self as logfiles, From, TailEvent};
 use stentor_plot::{Format, Theme, day as chart};
 use stentor_records::civil::{Civil, DAY_S, OFFSET_STEP_S, Zone};
 use stentor_records::day::{Day, MINUTE_MS};
@@ -17,7 +18,6 @@ use super::input::{Input, is_history, now, scan};
 use super::times;
 use crate::asking::CommandError;
 use crate::output;
-use stentor_logfiles::{self as logfiles, From, TailEvent};
 
 /// Maximum days kept from a log if no dates are given; the latest are kept.
 const DAYS_KEPT_MAX: usize = 400;

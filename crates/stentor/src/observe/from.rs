@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
+use stentor_logfiles::{From, ReadSummary, TailEvent, feed, follow, now};
 use stentor_records::civil::{Civil, Zone};
 use stentor_records::escape;
 use stentor_records::late::{Row, Waiting, action};
@@ -14,7 +15,6 @@ use stentor_records::record::Ms;
 
 use crate::asking::fail;
 use crate::output::{print, unless_closed};
-use stentor_logfiles::{From, ReadSummary, TailEvent, feed, follow, now};
 
 /// `stentor realstat --from`: prints a row for each interval of the log; with `--follow`, of the clock.
 pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool) -> ExitCode {

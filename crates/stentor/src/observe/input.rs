@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use stentor_logfiles::{self as logfiles, From};
 use stentor_records::record::{Ms, Record};
 
 use crate::asking::{CommandError, places};
-use stentor_logfiles::{self as logfiles, From};
 
 #[derive(Args)]
 pub struct Input {

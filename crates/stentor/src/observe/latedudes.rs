@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_control::view::Subject;
 use stentor_control::{Request, View};
-
-use crate::asking::{QueryArgs, query, usage};
 use stentor_logfiles::From;
 
 use super::from;
+use crate::asking::{QueryArgs, query, usage};
 
 #[derive(Args)]
 pub struct Options {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use stentor_logfiles::TailEvent;
 use stentor_records::mailstat::{By, Options as TableOptions, Table, csv, json, text};
 use stentor_records::record::{Ms, Record};
 use stentor_records::tops::Tops;
@@ -15,7 +16,6 @@ use super::times;
 use crate::asking::{CommandError, WATCH_S_DEFAULT, watch_s};
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
-use stentor_logfiles::TailEvent;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ByArg {

@@ -14,6 +14,7 @@ use stentor_control::format::{date_time, plural, quoted};
 use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
 use stentor_history::{Reader, StoryQuery};
+use stentor_logfiles::{self as logfiles, From};
 use stentor_queue::ids::MessageId;
 use stentor_records::civil::Zone;
 use stentor_records::escape::printable;
@@ -25,7 +26,6 @@ use crate::asking::{CommandError, nothing, places as places_of, usage};
 use crate::hints::ServerReference;
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
-use stentor_logfiles::{self as logfiles, From};
 
 /// Maximum numbers of pending recipients counted and listed.
 const PENDING_MAX: usize = 10_000;

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_control::{Client, Observe, Request, TrafficOptions, protocol};
+use stentor_logfiles::zone;
 use stentor_records::civil::Zone;
 use stentor_records::escape::{printable, without_traps};
 use stentor_records::now::TrafficLine;
 use stentor_records::rates::clock;
 
 use crate::asking::{ServerArgs, streamed, usage};
-use stentor_logfiles::zone;
 
 /// Maximum length of one session line, escaped.
 const TEXT_BYTES_MAX: usize = 1_024;

@@ -1,9 +1,9 @@
 //! Totals of texts from the kernel's and trace-cmd's own documentation, worked out by hand.
 
-use super::*;
 use proptest::prelude::*;
 use stentor_measure::{Cell, Report};
 
+use super::*;
 use crate::text::totals::Function;
 
 fn totals(text: &str) -> Totals {

@@ -3,19 +3,21 @@
 //! States of a connection: connecting → greeting → idle → (EHLO once) → envelope → data → idle; or gone, with the reason
 //! counted.
 
-use super::Work;
-use super::ways::Ways;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::{Domain, Protocol, Socket, Type};
 use stentor_measure::{Histogram, Stop};
+
+use super::Work;
+use super::ways::Ways;
 
 const EVENTS: usize = 512;
 const READ_BYTES: usize = 4096;

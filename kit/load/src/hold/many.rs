@@ -3,17 +3,19 @@
 //! Orders: `open RUN`, `send`; a dismissed process closes its connections and reports. If one dies, its connections are
 //! lost, and the report says so; the others continue.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stentor_measure::{Histogram, Progress, Stop};
+
 use super::client::Client;
 use super::{HoldArgs, Outcome, Point, Work, say_open, say_sent, wait, ways};
 use crate::crew::{Crew, CrewMessage, Post};
 use crate::error::LoadError;
 use crate::procfs::ProcessUsage;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::io;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant};
-use stentor_measure::{Histogram, Progress, Stop};
 
 /// How often a process says how far it is, and waits for an order.
 const SAY_EVERY: Duration = Duration::from_millis(50);

@@ -12,19 +12,21 @@ mod many;
 mod report;
 mod ways;
 
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use stentor_lab::cli::FOR_EVER;
+use stentor_measure::{Histogram, MeasureError, Progress, Stop, repeat};
+
 use crate::address::{Sources, Targets};
 use crate::crew::{self, share};
 use crate::error::LoadError;
 use crate::output::OnceArgs;
 use crate::procfs::{Kernel, ProcessUsage};
-use clap::Args;
 use client::Client;
-use std::collections::BTreeMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
-use stentor_lab::cli::FOR_EVER;
-use stentor_measure::{Histogram, MeasureError, Progress, Stop, repeat};
 use ways::Ways;
 
 /// Of what is no connection.

@@ -1,10 +1,12 @@
 //! The report of `stentor-kit lab hold`.
 
-use super::ways::Ways;
-use super::{HoldArgs, Outcome, Point};
 use std::collections::BTreeMap;
+
 use stentor_measure::chart::{Kind, Series};
 use stentor_measure::{Cell, Chart, Column, Report, Table};
+
+use super::ways::Ways;
+use super::{HoldArgs, Outcome, Point};
 
 const MIB: f64 = 1_048_576.0;
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use stentor_lab::LabError;
 use stentor_measure::Stop;
 
 use super::plan::Plan;
@@ -10,7 +11,6 @@ use super::shared::{Shared, Watch};
 use super::tally::Tally;
 use super::worker::Worker;
 use crate::error::LoadError;
-use stentor_lab::LabError;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

@@ -1,12 +1,13 @@
 use std::time::Duration;
 
+use stentor_lab::crlf;
+
 use super::arrivals::Arrivals;
 use super::client::{Client, Context, Feed, Job, Turn};
 use super::content::{Content, Sizes};
 use super::people::{Count, People};
 use super::plan::{Pipelining, Plan};
 use super::tally::{Step, Tally};
-use stentor_lab::crlf;
 
 const MS: u64 = 1_000_000;
 

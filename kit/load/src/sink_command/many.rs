@@ -8,18 +8,14 @@
 //! The death of a process is reported at once on standard error. Its last counters stay in the sums; anything after
 //! them is lost, which is a warning and makes the command fail at its end. The others continue.
 
-use super::sink_progress::{SinkProgress, Total};
-use super::{SinkArgs, look_every};
-use crate::crew::{Crew, CrewMessage, Post, share};
-use crate::error::LoadError;
-use crate::procfs::ProcessUsage;
-use hashbrown::HashSet;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+use hashbrown::HashSet;
+use serde::{Deserialize, Serialize};
 use stentor_lab::LabError;
 use stentor_lab::Listening;
 use stentor_lab::cli::RunOptions;
@@ -27,6 +23,12 @@ use stentor_lab::recorder::{Mode, Tallied, Tally, Top};
 use stentor_lab::{Sink, SinkOptions};
 use stentor_lab::{StoreAs, StoreOptions};
 use stentor_measure::{Histogram, Stop};
+
+use super::sink_progress::{SinkProgress, Total};
+use super::{SinkArgs, look_every};
+use crate::crew::{Crew, CrewMessage, Post, share};
+use crate::error::LoadError;
+use crate::procfs::ProcessUsage;
 
 /// Names or hashes in one word.
 const CHUNK: usize = 10_000;

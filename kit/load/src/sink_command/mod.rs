@@ -12,17 +12,12 @@ mod report;
 mod running_sink;
 mod sink_progress;
 
-use crate::address::Targets;
-use crate::crew;
-use crate::error::LoadError;
-use crate::output::OnceArgs;
-use clap::Args;
-use running_sink::RunningSink;
-use sink_progress::{SinkProgress, Total};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+
+use clap::Args;
 use stentor_lab::Behaviour;
 use stentor_lab::LabError;
 use stentor_lab::cli::{Recording, RunOptions, say};
@@ -31,6 +26,13 @@ use stentor_lab::{Model, SinkOptions};
 use stentor_lab::{StoreAs, StoreOptions, Sync};
 use stentor_measure::Stop;
 use stentor_measure::output::terminal_columns;
+
+use crate::address::Targets;
+use crate::crew;
+use crate::error::LoadError;
+use crate::output::OnceArgs;
+use running_sink::RunningSink;
+use sink_progress::{SinkProgress, Total};
 
 /// How often the end is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

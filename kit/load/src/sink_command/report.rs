@@ -1,13 +1,15 @@
 //! The sink's report.
 
-use super::{Samples, SinkArgs, SinkProgress, Total};
-use clap::ValueEnum;
 use std::fmt::Write as _;
+
+use clap::ValueEnum;
 use stentor_lab::StoreAs;
 use stentor_lab::recorder::{NAMES_MAX, Stats, Tallied};
 use stentor_lab::{EngineCounters, Model};
 use stentor_measure::chart::{Chart, Kind, Line};
 use stentor_measure::{Cell, Column, Place, Report, Table};
+
+use super::{Samples, SinkArgs, SinkProgress, Total};
 
 const MIB: f64 = 1_048_576.0;
 

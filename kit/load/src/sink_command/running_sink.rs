@@ -1,16 +1,18 @@
 //! The serving side: a sink in this process, or several processes.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use stentor_lab::Connect;
+use stentor_lab::cli::{RunOptions, dump};
+use stentor_lab::{Model, Sink, SinkOptions};
+
 use super::SinkArgs;
 use super::many::Many;
 use super::sink_progress::{SinkProgress, Total};
 use crate::crew;
 use crate::error::LoadError;
 use crate::procfs::ProcessUsage;
-use std::net::SocketAddr;
-use std::time::Duration;
-use stentor_lab::Connect;
-use stentor_lab::cli::{RunOptions, dump};
-use stentor_lab::{Model, Sink, SinkOptions};
 
 /// Descriptors of a process that are no connection's: standard ones, its event loops' and its store's.
 const DESCRIPTORS_SPARE: u64 = 64;

@@ -1,10 +1,11 @@
 //! What a sink has done so far, in one process or in all.
 
-use crate::error::LoadError;
-use crate::procfs::ProcessUsage;
 use serde::{Deserialize, Serialize};
 use stentor_lab::recorder::{Stats, Top};
 use stentor_lab::{EngineCounters, Sink};
+
+use crate::error::LoadError;
+use crate::procfs::ProcessUsage;
 
 /// What a sink has done so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -16,12 +16,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use stentor_measure::scratch::explain;
 use stentor_measure::{Device, DeviceCounters, MeasureError, Stop};
 
 use super::case::{self, Case};
 use super::work::{Times, Worker, lay_out};
 use super::{FsArgs, time_max};
-use stentor_measure::scratch::explain;
 
 const READY: &str = "ready";
 /// How soon a signal is seen while workers work.

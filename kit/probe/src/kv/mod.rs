@@ -15,15 +15,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use stentor_measure::scratch::explain;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Scratch, Stop};
-
-use engine::Broken;
-pub use engine::Kind;
-use work::Case;
 
 use crate::each_case;
 use crate::trouble::{check_room, parse_bytes, parse_seconds, show_bytes};
-use stentor_measure::scratch::explain;
+use engine::Broken;
+pub use engine::Kind;
+use work::Case;
 
 const RECORD_BYTES_MIN: u64 = 16;
 const RECORD_BYTES_MAX: u64 = 16 << 20;

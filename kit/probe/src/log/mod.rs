@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 use stentor_measure::Scratch;
+use stentor_measure::scratch::explain;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Stop, repeat};
 
 use crate::trouble::{check_room, parse_bytes, parse_seconds};
@@ -32,7 +33,6 @@ use line::Line;
 use medium::Trouble;
 use plan::{Cell, Commit, FileKind, SyncCall, Way, distinct};
 use share::{Bounds, Site};
-use stentor_measure::scratch::explain;
 
 const RECORD_BYTES_MIN: u64 = 512;
 const RECORD_BYTES_MAX: u64 = 64 << 10;

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, value_parser};
+use stentor_measure::scratch::explain;
 use stentor_measure::{MeasureError, OutputArgs, Place, Progress, Report, Scratch, Stop, repeat};
 
 use crate::trouble::{check_room, parse_bytes, parse_seconds};
 use pass::{Bounds, Pass, PassMeasurement, Trouble};
-use stentor_measure::scratch::explain;
 
 const BLOCK_BYTES_MIN: u64 = 512;
 const BLOCK_BYTES_MAX: u64 = 64 << 20;

@@ -1,9 +1,9 @@
 //! What happened to the post.
 
+use serde_json::Value;
 use stentor_lab::Lab;
 
 use super::post::PostTiming;
-use serde_json::Value;
 
 /// Sites listed with their reasons.
 pub const SITES_MAX: usize = 12;

@@ -5,22 +5,24 @@
 
 mod zone;
 
-use crate::error::LabError;
-use crate::recorder::Recorder;
-use crate::scenario::Scenario;
-use hashbrown::HashMap;
-use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
-use hickory_proto::rr::RecordType;
-use parking_lot::Mutex;
-use serde::Serialize;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+use hashbrown::HashMap;
+use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
+use hickory_proto::rr::RecordType;
+use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
+
+use crate::error::LabError;
+use crate::recorder::Recorder;
+use crate::scenario::Scenario;
 use zone::Manner;
 
 /// Names whose queries are counted one by one.

@@ -1,6 +1,7 @@
-use super::*;
 use hickory_proto::op::Query;
 use hickory_proto::rr::{Name, RData};
+
+use super::*;
 
 struct TestServer {
     server: Arc<Server>,

@@ -3,11 +3,13 @@
 //! Promise: the answer is a recursive resolver's (it follows CNAME chains), except where the scenario asks for
 //! misbehaviour. Explicit `[[record]]` entries come first, then hosts, then the domains of the sites.
 
-use crate::scenario::{Dns, Host, Record as FileRecord, Scenario, Site};
+use std::net::Ipv4Addr;
+
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, MX, SOA, TLSA, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use std::net::Ipv4Addr;
+
+use crate::scenario::{Dns, Host, Record as FileRecord, Scenario, Site};
 
 /// Seconds that records and refusals may be cached.
 const TTL_S: u32 = 60;

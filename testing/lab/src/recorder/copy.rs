@@ -6,9 +6,11 @@
 //! body is compared as it comes. A header section over [`HEADER_BYTES_MAX`] cannot be checked and counts as damaged when
 //! an original was expected.
 
-use super::Recorder;
 use std::sync::Arc;
+
 use xxhash_rust::xxh3::Xxh3;
+
+use super::Recorder;
 
 /// Header sections up to this size are checked.
 pub const HEADER_BYTES_MAX: usize = 8 << 20;

@@ -9,18 +9,20 @@ mod file;
 mod generate;
 mod people;
 
-pub use file::{Dns, Record};
-
-use crate::behaviour::{Behaviour, Fate, Window};
-use crate::error::LabError;
-use file::{File, lay};
-use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
+
+pub use file::{Dns, Record};
+
+use hashbrown::{HashMap, HashSet};
 use toml::Table;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::behaviour::{Behaviour, Fate, Window};
+use crate::error::LabError;
+use file::{File, lay};
 
 pub(crate) const US_PER_S: f64 = 1e6;
 /// More sites than this are refused.

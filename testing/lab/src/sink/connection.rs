@@ -4,18 +4,20 @@
 //! The task ends when the client has gone or the behaviour says so; the session counts replies that could not be
 //! written.
 
-use super::line::{LINGER, Line, Turn};
-use super::session::{COMMAND_BYTES_MAX, Session};
-use super::wire::Wire;
-use crate::recorder::Recorder;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 use std::time::Duration;
+
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
+
+use super::line::{LINGER, Line, Turn};
+use super::session::{COMMAND_BYTES_MAX, Session};
+use super::wire::Wire;
+use crate::recorder::Recorder;
 
 const READ_BYTES: usize = 64 << 10;
 

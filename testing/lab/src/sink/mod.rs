@@ -17,22 +17,24 @@ pub(crate) mod site;
 pub(crate) mod store;
 mod wire;
 
-use crate::behaviour::Connect;
-use crate::error::LabError;
-use crate::recorder::Recorder;
-use connection::Connection;
-use session::Session;
-use site::Host;
-use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::behaviour::Connect;
+use crate::error::LabError;
+use crate::recorder::Recorder;
+use connection::Connection;
+use session::Session;
+use site::Host;
 
 /// As many as may come at once; the kernel takes `net.core.somaxconn` if that is less.
 const BACKLOG: i32 = 65_535;

@@ -1,13 +1,15 @@
 //! State shared by the hosts of a site: greylist, rate and connection counts; and the schedule of one host over time.
 
-use crate::behaviour::{Behaviour, GreylistBy, Window};
-use crate::scenario::Scenario;
-use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::behaviour::{Behaviour, GreylistBy, Window};
+use crate::scenario::Scenario;
 
 const MINUTE_US: u64 = 60_000_000;
 

@@ -1,10 +1,12 @@
 //! Every behaviour of the sinks, over raw sockets, in every model.
 
-use crate::raw::{Raw, sink};
 use std::io;
 use std::time::{Duration, Instant};
+
 use stentor_lab::{Lab, Scenario};
 use tokio::net::TcpStream;
+
+use crate::raw::{Raw, sink};
 
 const MESSAGE: &str = "Message-ID: <m@x>\r\n\r\nbody\r\n";
 

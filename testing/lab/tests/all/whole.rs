@@ -1,9 +1,11 @@
 //! The lab as a whole: many hosts, the recorder's answers.
 
-use crate::raw::Raw;
 use std::sync::Arc;
 use std::time::Duration;
+
 use stentor_lab::{Behaviour, Lab, Mode, Scenario, SinkOnly};
+
+use crate::raw::Raw;
 
 const MESSAGE: &str = "From: a@x\r\nMessage-ID: <m@x>\r\n\r\nbody\r\n";
 

@@ -6,9 +6,10 @@
 
 use std::time::{Duration, Instant};
 
+use stentor_harness::{Server, dot_stuff, message};
+
 use super::run::{SENDER, World};
 use super::{Case, Options};
-use stentor_harness::{Server, dot_stuff, message};
 
 /// For one message at one host.
 pub const CPU_MS_MAX: f64 = 50.0;

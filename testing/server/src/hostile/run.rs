@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::Value;
+use stentor_harness::{Builder, Server, Smtp, TestLab, dot_stuff, message_with};
 use stentor_lab::{Arrival, Mode};
 
 use super::judge::{self, Attempt, RunEvidence};
 use super::{ANN, Case, Mail, SOME, Verdict};
-use stentor_harness::{Builder, Server, Smtp, TestLab, dot_stuff, message_with};
 
 /// Sessions that hand in mail.
 const CLIENTS: usize = 8;

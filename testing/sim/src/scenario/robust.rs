@@ -4,10 +4,11 @@
 #[path = "../../../../crates/sched/tests/anything/mod.rs"]
 mod anything;
 
-use super::agenda;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
+
+use super::agenda;
 
 use self::anything::{EventCounts, World};
 

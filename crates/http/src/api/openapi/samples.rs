@@ -17,11 +17,10 @@ use stentor_control::{
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
     StandingBounceView, Status, StuckReport, StuckRow,
 };
-use stentor_records::health::Condition;
-
 use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_queue::queue_only::Scope;
+use stentor_records::health::Condition;
 
 use crate::api::answers::{Done, ErrorBody, InjectedMessage, InjectionResult, RefusedRcptView, WebhookList};
 

@@ -8,11 +8,11 @@
 use std::hint::black_box;
 
 use base64ct::{Base64, Encoding as _};
+use stentor_mail::Ms;
 
 use super::{ClientSession, ExpectedReply, Phase};
 use crate::client::reply_parser::ReplyView;
 use crate::client::types::{AuthRefusal, ClientError, ClientEvent, SaslOctets};
-use stentor_mail::Ms;
 
 /// Longest AUTH command with an initial response, with its line end (RFC 5321 4.5.3.1.4). A longer response waits for
 /// the first challenge (RFC 4954 section 4).

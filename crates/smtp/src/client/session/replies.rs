@@ -1,11 +1,12 @@
 //! The action on each reply.
 
+use stentor_mail::Ms;
+
 use super::{ClientSession, ExpectedReply, Phase};
 use crate::client::caps::{Caps, Extensions, own_name};
 use crate::client::reply_parser::{ParsedReply, ReplyView};
 use crate::client::transaction::{Content, Flow};
 use crate::client::types::{ClientError, ClientEvent, RcptStage, TlsStage};
-use stentor_mail::Ms;
 
 impl ClientSession {
     /// Handles a complete reply.

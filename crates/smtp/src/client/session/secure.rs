@@ -1,10 +1,11 @@
 //! STARTTLS (RFC 3207): when it is sent, and the meaning of its replies.
 
+use stentor_mail::Ms;
+
 use super::{ClientSession, ExpectedReply, Phase};
 use crate::client::caps::Caps;
 use crate::client::reply_parser::{ReplyParser, ReplyView};
 use crate::client::types::{ClientError, ClientEvent, StartTlsRefusal, TlsStage, TlsUse};
-use stentor_mail::Ms;
 
 impl ClientSession {
     /// Sets the use of TLS, and whether AUTH comes before the first transaction. Must be called before the greeting is

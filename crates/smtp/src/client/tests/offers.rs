@@ -1,8 +1,9 @@
 //! Extensions that a host offers and then refuses: which extension the refusal blames, and that other recipients are
 //! unaffected.
 
-use super::*;
 use stentor_mail::dsn::Ret;
+
+use super::*;
 
 #[test]
 fn one_recipients_address_or_parameter_is_no_matter_to_the_others() {

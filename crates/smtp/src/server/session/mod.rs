@@ -10,6 +10,8 @@
 use std::sync::Arc;
 
 use memchr::memchr;
+use stentor_mail::Ms;
+use stentor_mail::reply::{Enhanced, OwnLimit, Reply};
 
 use super::body::IncomingBody;
 use super::command::{ArgumentForms, Command, tidied};
@@ -20,8 +22,6 @@ use super::sasl::SecretBytes;
 use super::timer::Timer;
 use super::xclient::Xclient;
 use super::{MailFrom, RcptTo, Refusal, ServerConfig, Step, ehlo, replies};
-use stentor_mail::Ms;
-use stentor_mail::reply::{Enhanced, OwnLimit, Reply};
 
 mod security;
 mod transfer;

@@ -13,13 +13,13 @@
 use std::sync::Arc;
 
 use memchr::memchr;
+use stentor_mail::Ms;
+use stentor_mail::reply::Reply;
 
 use super::super::offers::NOTHING;
 use super::super::sasl::{self, AUTH_LINE_BYTES_MAX, SecretBytes};
 use super::super::{Offers, Refusal, Step, replies};
 use super::{Question, Request, ServerSession, State};
-use stentor_mail::Ms;
-use stentor_mail::reply::Reply;
 
 /// Start of an AUTH command, whose line may be longer than others.
 const AUTH: &[u8] = b"AUTH ";

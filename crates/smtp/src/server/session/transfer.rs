@@ -1,9 +1,10 @@
 //! Bodies in a session: DATA (RFC 5321 section 4.1.1.4) and BDAT (RFC 3030 section 2).
 
+use stentor_mail::reply::{Enhanced, Reply};
+
 use super::super::dots::ScanResult;
 use super::super::{Step, replies};
 use super::{CHUNK_BYTES_MIN, Question, ServerSession, State};
-use stentor_mail::reply::{Enhanced, Reply};
 
 impl ServerSession {
     /// Handles a DATA command.

@@ -1,9 +1,10 @@
 //! Ordinary sessions.
 
-use super::*;
-use crate::server::{Body, Notify};
 use stentor_mail::address::ReversePath;
 use stentor_mail::dsn::Ret;
+
+use super::*;
+use crate::server::{Body, Notify};
 
 #[test]
 fn offers_what_it_has_and_single_lines_else() {

@@ -12,9 +12,10 @@ mod segments;
 
 use std::sync::Arc;
 
-use super::{EndOfData, Offers, ServerConfig, ServerSession, Step};
 use stentor_mail::Ms;
 use stentor_mail::reply::{Enhanced, Reply};
+
+use super::{EndOfData, Offers, ServerConfig, ServerSession, Step};
 
 const PREFIX: &[u8] = b"Received: by us\r\n";
 const NOW: Ms = 1_000_000;

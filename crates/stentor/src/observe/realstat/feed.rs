@@ -12,7 +12,6 @@ use stentor_control::problem::ErrorCode;
 use stentor_control::protocol::snapshot_of;
 use stentor_control::{Client, ControlError, ControlReply, Mailqq, MailqqOptions, Observe, Request, render};
 use stentor_control::{Snapshot, WatchOptions};
-
 use stentor_logfiles::zone;
 
 /// Pause between two attempts to connect.

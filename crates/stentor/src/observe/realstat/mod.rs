@@ -16,11 +16,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_control::WatchOptions;
-
-use crate::asking::{ServerArgs, streamed};
 use stentor_logfiles::From;
 
 use super::from;
+use crate::asking::{ServerArgs, streamed};
 
 /// Seconds between rows.
 const ROWS_INTERVAL_S: f64 = 15.0;

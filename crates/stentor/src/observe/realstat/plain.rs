@@ -6,12 +6,12 @@ use std::path::Path;
 
 use stentor_control::{ControlError, Snapshot, WatchOptions};
 use stentor_core::live::health::headline;
+use stentor_logfiles::zone;
 use stentor_records::civil::Zone;
 use stentor_records::escape::{printable, without_traps};
 use stentor_records::rates::{Interval, Scale, row};
 
 use super::feed;
-use stentor_logfiles::zone;
 
 /// Rows after which a lasting problem is printed again.
 const AGAIN_ROWS: u32 = 20;

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use stentor_control::WatchOptions;
+use stentor_logfiles::zone;
 
 use super::app::{App, HISTORY_S};
 use super::feed::{Feed, News};
 use super::{keys, view};
-use stentor_logfiles::zone;
 
 /// Longest wait for a key before news is handled.
 const KEY_WAIT: Duration = Duration::from_millis(50);

@@ -7,15 +7,6 @@
 //!
 //! Stop: listeners and connections are shut down, which wakes all blocked threads, and all threads are joined.
 
-use super::super::line::{Line, Turn};
-use super::super::session::COMMAND_BYTES_MAX;
-use super::{ACCEPT_PAUSE_US, LINGER, Model, Shared, SinkOptions};
-use crate::behaviour::Connect;
-use hashbrown::HashMap;
-use parking_lot::{Condvar, Mutex};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
@@ -24,6 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+
+use super::super::line::{Line, Turn};
+use super::super::session::COMMAND_BYTES_MAX;
+use super::{ACCEPT_PAUSE_US, LINGER, Model, Shared, SinkOptions};
+use crate::behaviour::Connect;
 
 /// Smaller than the event loop's, since each thread has one.
 const READ_BYTES: usize = 16 << 10;

@@ -7,16 +7,6 @@
 //! The event's data is a slot's number and serial; an event for a closed connection finds another serial. A loop never
 //! blocks on a disk: separate threads write files and send the outcome back through [`Mailbox`].
 
-use super::super::line::{Line, Turn};
-use super::super::session::COMMAND_BYTES_MAX;
-use super::super::store::{Done, Job, StoreCompletion};
-use super::{ACCEPT_PAUSE_US, LINGER, Shared, SinkOptions};
-use crate::behaviour::Connect;
-use parking_lot::{Condvar, Mutex};
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -26,6 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, send, shutdown};
+
+use super::super::line::{Line, Turn};
+use super::super::session::COMMAND_BYTES_MAX;
+use super::super::store::{Done, Job, StoreCompletion};
+use super::{ACCEPT_PAUSE_US, LINGER, Shared, SinkOptions};
+use crate::behaviour::Connect;
 
 const READ_BYTES: usize = 64 << 10;
 const EVENTS: usize = 256;

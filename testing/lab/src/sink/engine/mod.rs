@@ -14,6 +14,13 @@
 mod blocking;
 mod event;
 
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+use stentor_records::histogram::Fine as Histogram;
+
 use super::line::LINGER;
 use super::session::Session;
 use super::site::{Host, Schedule, SiteState};
@@ -22,11 +29,6 @@ use super::{Listening, listen};
 use crate::behaviour::{Behaviour, Connect};
 use crate::error::LabError;
 use crate::recorder::{Mode, Recorder};
-use serde::{Deserialize, Serialize};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use stentor_records::histogram::Fine as Histogram;
 
 /// How long accepting pauses when it failed (descriptors used up), so as not to spin.
 const ACCEPT_PAUSE_US: u64 = 20_000;

@@ -1,11 +1,11 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-
-use super::*;
-use crate::observe::realstat::feed::News;
 use stentor_control::snapshot::{EventNow, SiteNow};
 use stentor_control::{CauseRow, Snapshot, WatchOptions};
 use stentor_queue::cause::Cause;
+
+use super::*;
+use crate::observe::realstat::feed::News;
 
 fn screen(app: &App, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
