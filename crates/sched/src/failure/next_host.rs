@@ -112,7 +112,7 @@ impl Deferrals {
         let Some(deferral) = deferral.filter(|_| is_refused) else { return Vec::new() };
         let is_expected = |no: &MessageNo| {
             let mail = store.message(*no).map(|message| MailProfile::of(*no, message));
-            mail.is_some_and(|mail| deferral.refusals.iter().all(|refusal| refusal.expects(&mail)))
+            mail.is_some_and(|mail| deferral.refusals.iter().all(|refusal| refusal.would_refuse(&mail)))
         };
         let oldest = deferral.waiters.iter().flat_map(|(.., set)| set.iter().take(STEPS_MAX as usize).map(MessageNo));
         oldest.filter(|no| core.is_over_age(store, *no, now) && is_expected(no)).collect()
@@ -201,7 +201,7 @@ impl Deferrals {
                 continue;
             }
             for host in &path.hosts {
-                if deferral.refusal(*host).is_some_and(|refusal| !refusal.may_be_asked(now)) {
+                if deferral.refusal(*host).is_some_and(|refusal| !refusal.may_attempt(now)) {
                     continue;
                 }
                 match site.offers.iter_mut().find(|offers| offers.host == *host) {

@@ -1,7 +1,7 @@
 //! A host's refusals of a sender's domain at MAIL, and the mail of that domain that is worth a trial.
 //!
-//! The host may refuse the whole domain, one address of it, or a message (by its size, RFC 1870). It decides by what MAIL
-//! has: the address, the size, the type of the content. So mail of a refused address that is not smaller would be
+//! The host may refuse the whole domain, one address of it, or a message (by its size, RFC 1870). It sees only what MAIL
+//! carries: address, size, type of content. So mail of a refused address that is not smaller would be
 //! refused as well, and waits for the clock. All other mail of the domain is worth a *trial* ahead of the clock, which
 //! shows whether the refusal is about it.
 //!
@@ -27,7 +27,7 @@ use crate::sites::early::EarlyProbes;
 const TRIALS: u8 = 16;
 const ROUNDS: u8 = 6;
 const ROUND_MS: Ms = 10_000;
-/// Trials of a row of refusals.
+/// Trials in one series of refusals.
 const TRIALS_MAX: u8 = TRIALS * ROUNDS;
 /// When the next probe may go if one has got no reply to MAIL.
 const PROBE_MS: Ms = 60_000;
@@ -39,7 +39,7 @@ const CHOICE_MAX: usize = 256;
 /// Messages that wait, by flow and class.
 pub type WaitingSets = SmallVec<[(FlowNo, usize, IdSet); 1]>;
 
-/// What a host knows of a message at MAIL.
+/// Properties of a message that a host sees at MAIL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MailProfile {
     pub no: MessageNo,
@@ -61,24 +61,24 @@ pub struct MailRefusal {
     pub host: HostNo,
     /// End of the clock. While a probe is out: when the next one may go.
     pub until: Ms,
-    /// Refusals in a row, without those of trials.
+    /// Refusals in this series, without those of trials.
     pub fails: u8,
-    /// When the first refusal in the row came.
+    /// Time of the series' first refusal.
     pub since: Ms,
     /// When the clock would have run out if no early probe had ended it.
     pub ended_early: Ms,
     pub early: EarlyProbes,
     pub is_probed: bool,
-    /// Trials in this row.
+    /// Trials in this series.
     pub trials: u8,
     /// Refused mail, the last at the end.
     pub refused: Vec<MailProfile>,
     /// Waiting messages that may be worth a trial. Those that left are removed when they are found.
-    pub worth: IdSet,
+    pub candidates: IdSet,
 }
 
 impl MailRefusal {
-    /// A row that goes on after a restart.
+    /// Restores a series after a restart.
     pub fn recalled(host: HostNo, kept: &KeptRefusal, refused: Vec<MailProfile>, now: Ms) -> MailRefusal {
         let (until, fails, trials) = (kept.until, kept.fails, kept.trials.min(TRIALS_MAX));
         let since = now.saturating_sub(ROUND_MS * Ms::from(trials / TRIALS));
@@ -91,9 +91,9 @@ impl MailRefusal {
         }
     }
 
-    /// A row without a clock. `waiting`: messages of the sender that wait already.
+    /// Starts a series whose clock is not set yet. `waiting`: waiting messages of the sender.
     pub fn new(host: HostNo, early: EarlyProbes, waiting: &WaitingSets, now: Ms) -> MailRefusal {
-        let worth = waiting.iter().fold(IdSet::new(), |all, (.., set)| all.union(set));
+        let candidates = waiting.iter().fold(IdSet::new(), |all, (.., set)| all.union(set));
         let (refused, is_probed) = (Vec::new(), false);
         MailRefusal {
             host,
@@ -105,11 +105,11 @@ impl MailRefusal {
             is_probed,
             trials: 0,
             refused,
-            worth,
+            candidates,
         }
     }
 
-    /// Number of trials allowed so far in this row.
+    /// Number of trials allowed so far in this series.
     fn trials_max(&self, now: Ms) -> u8 {
         let rounds = (now.saturating_sub(self.since) / ROUND_MS).min(Ms::from(ROUNDS - 1)) as u8;
         TRIALS * (1 + rounds)
@@ -117,21 +117,22 @@ impl MailRefusal {
 
     /// Whether a trial may go, ahead of the clock.
     pub fn may_try(&self, now: Ms) -> bool {
-        self.trials < self.trials_max(now) && !self.worth.is_empty()
+        self.trials < self.trials_max(now) && !self.candidates.is_empty()
     }
 
-    pub fn may_be_asked(&self, now: Ms) -> bool {
+    /// Whether the probe or a trial may begin.
+    pub fn may_attempt(&self, now: Ms) -> bool {
         self.until <= now || self.may_try(now)
     }
 
     /// Whether the host would refuse the message as it refused others.
-    pub fn expects(&self, mail: &MailProfile) -> bool {
+    pub fn would_refuse(&self, mail: &MailProfile) -> bool {
         self.refused.iter().any(|refused| refused.kind == mail.kind && refused.size <= mail.size)
     }
 
     pub fn note_waiting(&mut self, mail: &MailProfile) {
-        if !self.expects(mail) {
-            self.worth.insert(mail.no.0);
+        if !self.would_refuse(mail) {
+            self.candidates.insert(mail.no.0);
         }
     }
 
@@ -144,7 +145,7 @@ impl MailRefusal {
     }
 
     /// Charges the attempt that begins now: a probe if the clock has run out, otherwise a trial. Returns when to look
-    /// at the row again.
+    /// at the series again.
     pub fn begin(&mut self, now: Ms) -> Option<Ms> {
         if self.until <= now {
             (self.until, self.is_probed) = (now + PROBE_MS, true);
@@ -155,9 +156,9 @@ impl MailRefusal {
         is_round_over.then(|| self.since + ROUND_MS * Ms::from(self.trials / TRIALS))
     }
 
-    /// Chooses the message for a trial, or for the probe: in turn one that was not tried, so that many refused ones do
-    /// not come first, and the one that was refused longest ago, which a host that greylists takes first. Returns its
-    /// index among `waiting`, too. `came_back`: whether a message has returned from the site before.
+    /// Chooses the message for a trial or the probe. A probe alternates between an untried message and the one refused
+    /// longest ago: the first so that refused ones do not crowd it out, the second for hosts that greylist. Also returns
+    /// its index in `waiting`. `came_back`: whether a message has returned from the site before.
     pub fn choose(
         &mut self,
         core: &mut Core,
@@ -173,39 +174,39 @@ impl MailRefusal {
         let is_probe = self.until <= now;
         if is_probe {
             // Other hosts may have taken many.
-            let worth = |set: &IdSet| set.intersection(&self.worth);
-            self.worth = waiting.iter().fold(IdSet::new(), |all, (.., set)| all.union(&worth(set)));
+            let still = |set: &IdSet| set.intersection(&self.candidates);
+            self.candidates = waiting.iter().fold(IdSet::new(), |all, (.., set)| all.union(&still(set)));
         }
         let longest_ago = self.refused.iter().find_map(|refused| Some((find(refused.no)?, refused.no)));
         if is_probe && self.fails.is_multiple_of(2) && longest_ago.is_some() {
             return longest_ago;
         }
-        let worth_most = self.worth_most(rng, store, |no| find(no).is_some(), came_back);
-        if let Some(no) = worth_most {
+        let best = self.best_candidate(rng, store, |no| find(no).is_some(), came_back);
+        if let Some(no) = best {
             return Some((find(no)?, no));
         }
         let is_untried = |no: &u32| self.refused.iter().all(|refused| refused.no.0 != *no);
         let mut sets = waiting.iter().enumerate().filter(|(_, (flow, ..))| is_probe && may(*flow));
-        let untried = sets.find_map(|(at, (.., set))| Some((at, MessageNo(from_any(set, rng)?.find(is_untried)?))));
+        let untried = sets.find_map(|(at, (.., set))| Some((at, MessageNo(from_random(set, rng)?.find(is_untried)?))));
         untried.or(longest_ago).filter(|_| is_probe)
     }
 
     /// The message whose trial shows most: one that never came back before others; the smallest, unless the host has
     /// refused one that is as small; otherwise any.
-    fn worth_most(
+    fn best_candidate(
         &mut self,
         rng: &mut fastrand::Rng,
         store: &Store,
         is_here: impl Fn(MessageNo) -> bool,
         came_back: impl Fn(MessageNo) -> bool,
     ) -> Option<MessageNo> {
-        let some: Vec<u32> = from_any(&self.worth, rng)?.take(CHOICE_MAX).collect();
+        let some: Vec<u32> = from_random(&self.candidates, rng)?.take(CHOICE_MAX).collect();
         let least = self.refused.iter().map(|refused| refused.size).min().unwrap_or(0);
         let mut best: Option<((bool, u64, u32), MessageNo)> = None;
         for no in some.into_iter().map(MessageNo) {
             let mail = store.message(no).filter(|_| is_here(no)).map(|message| MailProfile::of(no, message));
-            let Some(mail) = mail.filter(|mail| !self.expects(mail)) else {
-                self.worth.remove(no.0);
+            let Some(mail) = mail.filter(|mail| !self.would_refuse(mail)) else {
+                self.candidates.remove(no.0);
                 continue;
             };
             let rank = (came_back(no), if mail.size < least { mail.size } else { u64::MAX }, rng.u32(..));
@@ -214,13 +215,13 @@ impl MailRefusal {
             }
         }
         let (_, no) = best?;
-        self.worth.remove(no.0);
+        self.candidates.remove(no.0);
         Some(no)
     }
 }
 
-/// The ids from a random one on; those behind it follow at the end. `None`: the set is empty.
-fn from_any<'a>(set: &'a IdSet, rng: &mut fastrand::Rng) -> Option<impl Iterator<Item = u32> + use<'a>> {
+/// Iterates over all ids, from a random one, and wraps around. `None` if the set is empty.
+fn from_random<'a>(set: &'a IdSet, rng: &mut fastrand::Rng) -> Option<impl Iterator<Item = u32> + use<'a>> {
     let start = rng.u32(set.min()?..=set.max()?);
     Some(set.iter_from(start).chain(set.iter().take_while(move |id| *id <= start)))
 }
