@@ -63,6 +63,8 @@ struct World {
     sched: Scheduler,
     seed: u64,
     now: Ms,
+    /// Age of mail that is accepted: it was held until now.
+    age: Ms,
     agenda: Agenda<Ev>,
     rule: Rule,
     hosts: usize,
@@ -85,6 +87,7 @@ impl World {
             sched: Scheduler::new(SchedConfig::default(), seed),
             seed,
             now: START,
+            age: 0,
             agenda: Agenda::new(),
             rule,
             hosts,
@@ -110,7 +113,7 @@ impl World {
         let sender = format!("{local}@same.example");
         let recipients = IdSet::one(to.0);
         let (class, list) = (if list.is_some() { Class::Bulk } else { Class::Ordinary }, list.map(str::to_owned));
-        let accept = Accept { size, sender, class, list, recipients, ..Accept::bare(id, self.now) };
+        let accept = Accept { size, sender, class, list, recipients, ..Accept::bare(id, self.now - self.age) };
         let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);
         no
@@ -572,5 +575,50 @@ fn overdue_mail_of_a_refused_sender_expires_together() {
         assert_eq!(world.expired, 500, "{kind:?}");
         world.run(4 * HOUR);
         assert_eq!(world.sched.load().clocks, 0, "{kind:?}: all is forgotten");
+    }
+}
+
+/// Refuses the good address for an hour, the bad ones for ever.
+fn refuses_good_for_an_hour(_: usize, sender: &str, _: u64, now: Ms) -> bool {
+    sender.starts_with("bad") || now < START + HOUR
+}
+
+/// That a host refuses one address in the end is no attempt for mail of another, which it refused days ago.
+#[test]
+fn overdue_mail_does_not_expire_for_an_address_that_is_taken_now() {
+    for seed in 0..20 {
+        let mut world = World::new(refuses_good_for_an_hour, 1, seed);
+        for n in 0..120 {
+            world.mail_of(Kind::Mailboxes, n, false);
+        }
+        let mut good: Vec<MessageNo> = (0..3).map(|_| world.mail("good", 1_000)).collect();
+        world.run(10 * MINUTE);
+        good.extend((0..30).map(|_| world.mail("good", 1_000)));
+        for n in 0..14 {
+            world.run(12 * HOUR);
+            for more in 0..20 {
+                world.mail_of(Kind::Mailboxes, 200 + 20 * n + more, false);
+            }
+        }
+        let lost = good.iter().filter(|no| !world.delivered.contains_key(no) && world.store.message(**no).is_none());
+        assert_eq!(lost.count(), 0, "seed {seed}");
+    }
+}
+
+fn refuses_at_the_first(host: usize, _: &str, _: u64, _: Ms) -> bool {
+    host == 0
+}
+
+#[test]
+fn overdue_mail_that_one_host_refuses_goes_to_the_next() {
+    for seed in 0..20 {
+        let mut world = World::new(refuses_at_the_first, 2, seed);
+        // Time is watched from the first message on; by its clock nothing expires for ten minutes.
+        world.mail("bob", 1_000);
+        world.run(3 * HOUR);
+        world.age = 6 * 24 * HOUR;
+        let all: Vec<MessageNo> = (0..3).map(|_| world.mail("ann", 1_000)).collect();
+        world.run_until_delivered(&all, 2 * HOUR);
+        assert_eq!((world.delivered.len(), world.expired), (4, 0), "seed {seed}");
     }
 }

@@ -83,7 +83,7 @@ impl Choice<'_> {
 
     fn next_of_message(&mut self, site: SiteId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         *steps = steps.checked_sub(1)?;
-        if !self.core.is_over_age(self.store, no, self.now) {
+        if self.is_stopped(site, no) || !self.core.is_over_age(self.store, no, self.now) {
             return None;
         }
         let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);

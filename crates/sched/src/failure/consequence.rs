@@ -30,17 +30,16 @@ impl Consequence {
             Verdict::Refused => Consequence::Refused,
             Verdict::Fail => Consequence::Failed,
             // If no host may be tried now, overdue mail there expires as a whole (`charge_host`).
-            Verdict::Host | Verdict::SessionLimit if over_age && deferred => Consequence::Expired,
+            Verdict::Host | Verdict::SessionLimit | Verdict::Sender if over_age && deferred => Consequence::Expired,
+            // Another host may take it (RFC 5321 section 5.1).
+            Verdict::Sender => Consequence::AgainAlone,
             Verdict::Host | Verdict::TooMany | Verdict::SessionLimit => Consequence::Again,
             Verdict::Mailbox => Consequence::DeferMailbox,
             _ if over_age => Consequence::Expired,
             Verdict::Recipient => Consequence::DeferRecipient,
-            Verdict::Rate
-            | Verdict::Lost
-            | Verdict::Sender
-            | Verdict::Message
-            | Verdict::Unreadable
-            | Verdict::LostAfterDot => Consequence::AgainAlone,
+            Verdict::Rate | Verdict::Lost | Verdict::Message | Verdict::Unreadable | Verdict::LostAfterDot => {
+                Consequence::AgainAlone
+            }
         }
     }
 }
@@ -51,13 +50,15 @@ mod tests {
 
     #[test]
     fn only_what_is_too_old_expires() {
-        let temporary = [Verdict::Recipient, Verdict::Rate, Verdict::Lost, Verdict::Sender, Verdict::Message];
+        let temporary = [Verdict::Recipient, Verdict::Rate, Verdict::Lost, Verdict::Message];
         for verdict in temporary.into_iter().chain([Verdict::Unreadable, Verdict::LostAfterDot]) {
             assert_eq!(Consequence::of(verdict, true, false), Consequence::Expired, "{verdict:?}");
             assert_ne!(Consequence::of(verdict, false, true), Consequence::Expired, "{verdict:?}");
         }
         assert_eq!(Consequence::of(Verdict::Host, true, false), Consequence::Again, "another host may take it");
         assert_eq!(Consequence::of(Verdict::Host, true, true), Consequence::Expired);
+        assert_eq!(Consequence::of(Verdict::Sender, true, false), Consequence::AgainAlone, "another host may take it");
+        assert_eq!(Consequence::of(Verdict::Sender, true, true), Consequence::Expired);
         assert_eq!(Consequence::of(Verdict::TooMany, true, true), Consequence::Again);
         assert_eq!(Consequence::of(Verdict::SessionLimit, true, false), Consequence::Again, "another session takes it");
         assert_eq!(Consequence::of(Verdict::SessionLimit, true, true), Consequence::Expired);

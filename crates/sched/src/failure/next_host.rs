@@ -10,6 +10,7 @@
 //!
 //! An outdated offer (nothing waits any more, or the host has refused since) is dropped when it is found.
 
+use smallvec::SmallVec;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
@@ -105,14 +106,26 @@ impl Deferrals {
         true
     }
 
-    /// Overdue messages that the hosts would refuse as they have just refused another one: that was their attempt, too.
-    pub fn overdue(&self, core: &Core, store: &Store, site: SiteId, sender: u64, now: Ms) -> Vec<MessageNo> {
-        let deferral = self.slot(site, DeferralKey::Sender(sender)).and_then(|slot| self.get(slot));
-        let is_refused = self.sender_wait(core, site, sender, SourceSet::ALL, now).is_some();
-        let Some(deferral) = deferral.filter(|_| is_refused) else { return Vec::new() };
+    /// Overdue messages that all hosts would refuse as they refused their last one, this host just now: that was their
+    /// attempt, too.
+    pub fn overdue(
+        &self,
+        core: &Core,
+        store: &Store,
+        hop: Hop,
+        sender: u64,
+        refused: &MailProfile,
+        now: Ms,
+    ) -> Vec<MessageNo> {
+        let deferral = self.slot(hop.site, DeferralKey::Sender(sender)).and_then(|slot| self.get(slot));
+        let Some(deferral) = deferral else { return Vec::new() };
+        let others = deferral.refusals.iter().filter(|refusal| refusal.host != hop.host);
+        let last: SmallVec<[Option<&MailProfile>; 4]> = others.map(|refusal| refusal.refused.last()).collect();
         let is_expected = |no: &MessageNo| {
             let mail = store.message(*no).map(|message| MailProfile::of(*no, message));
-            mail.is_some_and(|mail| deferral.refusals.iter().all(|refusal| refusal.would_refuse(&mail)))
+            mail.is_some_and(|mail| {
+                mail.is_like(refused) && last.iter().all(|refused| refused.is_some_and(|refused| mail.is_like(refused)))
+            })
         };
         let oldest = deferral.waiters.iter().flat_map(|(.., set)| set.iter().take(STEPS_MAX as usize).map(MessageNo));
         oldest.filter(|no| core.is_over_age(store, *no, now) && is_expected(no)).collect()
@@ -127,7 +140,7 @@ impl Deferrals {
         let Some(deferral) = self.get_mut(slot) else { return };
         let Some(at) = deferral.refusals.iter().position(|refusal| refusal.host == host) else { return };
         if !is_delivered {
-            deferral.refusals[at].until = now;
+            deferral.refusals[at].end_early(now);
             return self.offer(core, slot, now);
         }
         let refusal = deferral.refusals.swap_remove(at);
@@ -223,7 +236,11 @@ impl Deferrals {
             let slot = slots.iter_from(after).next().or_else(|| slots.min())?;
             match self.offer_of(core, slot, hop, now) {
                 Offer::Now(waiter) => return Some((slot, waiter)),
-                Offer::Later if later == LATER_MAX => return None,
+                Offer::Later if later == LATER_MAX => {
+                    // The next call goes on here.
+                    core.sites.get(site).offers[at].last = slot;
+                    return None;
+                }
                 Offer::Later => later += 1,
                 Offer::Never => _ = core.sites.get(site).offers[at].deferrals.remove(slot),
             }

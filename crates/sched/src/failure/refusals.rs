@@ -54,6 +54,11 @@ impl MailProfile {
         let kind = (message.sender(), message.eight_bit(), message.smtputf8());
         MailProfile { no, kind: foldhash::fast::FixedState::default().hash_one(kind), size: message.size() }
     }
+
+    /// Whether a host that refused the other message would refuse this one, too.
+    pub fn is_like(&self, refused: &MailProfile) -> bool {
+        self.kind == refused.kind && self.size >= refused.size
+    }
 }
 
 /// A host's 4xx at MAIL to a sender.
@@ -127,7 +132,15 @@ impl MailRefusal {
 
     /// Whether the host would refuse the message as it refused others.
     pub fn would_refuse(&self, mail: &MailProfile) -> bool {
-        self.refused.iter().any(|refused| refused.kind == mail.kind && refused.size <= mail.size)
+        self.refused.iter().any(|refused| mail.is_like(refused))
+    }
+
+    /// Ends the clock since the host has accepted MAIL. If it refuses the next one, the clock goes on as it was.
+    pub fn end_early(&mut self, now: Ms) {
+        if self.until > now && !self.is_probed {
+            self.ended_early = self.ended_early.max(self.until);
+        }
+        self.until = now;
     }
 
     pub fn note_waiting(&mut self, mail: &MailProfile) {

@@ -20,6 +20,7 @@ use super::reports::{gather, report_if_last};
 use super::verdict::Judge;
 use crate::Scheduler;
 use crate::effects::{Ids, RcptOutcome, SessionSoFar, Stage};
+use crate::flows::SourceSet;
 use crate::reasons::HostReply;
 use crate::sites::{Hop, HostNo};
 
@@ -75,7 +76,7 @@ impl Scheduler {
         let is_deferred = self.charge_message(store, &done, now) || is_deferred;
         let (no, found) = (done.ended.no, &done.found);
         // Recipients that wait for the same deferral have had their attempt with this one.
-        if (is_deferred || found.sender.is_some())
+        if is_deferred
             && self.core.is_over_age(store, no, now)
             && let Some(outcome) =
                 found.message.or(found.sender).or(found.refused).or(found.lost).or(found.rate).or(found.limited)
@@ -165,11 +166,14 @@ impl Scheduler {
                 return true;
             }
             let mail = MailProfile::of(no, message);
-            if deferrals.sender_refused(core, hop, mail, sender, &reply, now) {
-                for no in deferrals.overdue(core, store, hop.site, sender, now) {
+            let has_clock = deferrals.sender_refused(core, hop, mail, sender, &reply, now);
+            let is_refused = deferrals.sender_wait(core, hop.site, sender, SourceSet::ALL, now).is_some();
+            if has_clock && is_refused {
+                for no in deferrals.overdue(core, store, hop, sender, &mail, now) {
                     self.failure.drains.push_back(Drain::expired(DrainWhat::Message(hop.site, no), &reply));
                 }
             }
+            return is_refused;
         }
         if let Some(outcome) = found.message {
             deferrals.defer(core, hop.site, no, &done.reply(outcome), now);
