@@ -32,7 +32,13 @@ impl Url {
         if host.is_empty() {
             return Err("it has no host".to_owned());
         }
-        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let has_port = !authority.as_str().ends_with(authority.host());
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            None if has_port => return Err("its port is not a number below 65536".to_owned()),
+            None if is_tls => 443,
+            None => 80,
+        };
         Ok(Url { uri, host, port, is_tls })
     }
 
@@ -62,7 +68,17 @@ mod tests {
         let url = Url::parse("http://[::1]:8080").unwrap();
         assert_eq!((url.host.as_str(), url.port, url.is_tls), ("::1", 8080, false));
         assert_eq!(url.join("/v1/traces").unwrap().to_string(), "http://[::1]:8080/v1/traces");
-        for bad in ["", "x", "/x", "ftp://a/", "http://", "http://user:secret@a/", "file:///etc/passwd"] {
+        for bad in [
+            "",
+            "x",
+            "/x",
+            "ftp://a/",
+            "http://",
+            "http://user:secret@a/",
+            "file:///etc/passwd",
+            "https://a:99999/",
+            "https://a:/",
+        ] {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
     }

@@ -32,9 +32,10 @@ pub(crate) struct PushRequest<'a> {
     pub timeout: Duration,
 }
 
-/// The client that all tasks share. It reads the system's certificates at the first request.
+/// The client that all tasks share. It reads the system's certificates at the first request; if there are none, again
+/// at the next.
 #[derive(Default)]
-pub struct PushClient(OnceLock<Result<HttpClient, String>>);
+pub struct PushClient(OnceLock<HttpClient>);
 
 impl PushClient {
     /// Sends the body and waits for the response, all within the timeout.
@@ -63,10 +64,14 @@ impl PushClient {
         if !is_tls {
             return new(&Roots::none());
         }
-        let client = self.0.get_or_init(|| match Roots::of_system() {
-            roots if roots.is_empty() => Err("TLS: the system has no certificates".to_owned()),
-            roots => new(&roots),
-        });
-        client.clone()
+        if let Some(client) = self.0.get() {
+            return Ok(client.clone());
+        }
+        let roots = Roots::of_system();
+        if roots.is_empty() {
+            return Err("TLS: the system has no certificates".to_owned());
+        }
+        let client = new(&roots)?;
+        Ok(self.0.get_or_init(|| client).clone())
     }
 }
