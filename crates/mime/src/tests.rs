@@ -337,9 +337,9 @@ fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
         }
         // What a field has counts, too: a word as one and a half, a parameter as two, a fold as half of one, octets that
         // are not UTF-8 as one.
-        let in_parts: &[u8] = b"Content-Type: a/b;c=;c=;c=;c=\n\n--b";
+        let in_parts: &[u8] = b"Content-Type: a/b;c=;c=;c=;c=;c=;c=;c=;c=;c=;c=;c=;c=\n\n--b";
         for (field, most, too_many) in
-            [(&b"A: =?x?q?a?="[..], 550, 600), (b"A: b\n\t", 900, 1_200), (in_parts, 150, 170), (b"A: \xe9", 650, 700)]
+            [(&b"A: =?x?q?a?="[..], 550, 600), (b"A: b\n\t", 900, 1_200), (in_parts, 80, 100), (b"A: \xe9", 650, 700)]
         {
             let fields =
                 |count: usize| [HEAD.as_bytes(), b"--b\n", &[field, b"\n"].concat().repeat(count), b"\n"].concat();
@@ -386,4 +386,84 @@ fn the_field_with_too_many_words_is_read() {
 fn recipients_with_encoded_names_are_never_too_many() {
     let to = "=?utf-8?q?J=C3=B6rg?= <joerg@x.example>,\n ".repeat(10_000);
     assert_eq!(counted(format!("To: {to}x@y\n\nx").as_bytes(), 8_192), (1, false));
+}
+
+#[test]
+fn recipients_with_padded_words_are_never_too_many() {
+    let name = "=?gb2312?B?1cXI/Q==?= <zhang0001@corp.com.cn>,\n ";
+    for count in [500, 640, 700, 1_000, 10_000] {
+        let all = name.repeat(count);
+        let (to, cc) = (format!("To: {all}x@y\n"), format!("Cc: {all}x@y\n"));
+        assert_eq!(counted(format!("{to}\nx").as_bytes(), 8_192), (1, false), "{count}");
+        assert_eq!(counted(format!("{to}{cc}Subject: x\n\nx").as_bytes(), 8_192), (1, false), "{count}");
+    }
+}
+
+const FLOWED_POST: &str = "\n--b\nContent-Type: message/rfc822\n\nFrom: jane@x.example\nTo: list@x.example\nSubject: Re: the merge\n\
+    Date: Mon, 30 Nov 2026 03:24:14 +0000\nMessage-ID: <f3ab@x.example>\nMIME-Version: 1.0\n\
+    Content-Type: text/plain; charset=utf-8; format=flowed\nContent-Transfer-Encoding: 8bit\n\n+1\n";
+const MAILMAN_POST: &str = "\n--b\nContent-Type: message/rfc822\nMIME-Version: 1.0\n\nFrom: jane@example.org (Jane Roe)\n\
+    Date: Mon, 30 Nov 2026 03:24:14 +0000\nSubject: [users] merge\nMessage-ID: <f3ab12@example.org>\n\
+    Content-Type: text/plain; charset=\"us-ascii\"\nMessage: 12\n\n+1, please merge.\n";
+/// The same in one section.
+const BARE_POST: &str = "\n--b\nFrom: j@x.org\nTo: l@x.org\nDate: 30 Nov 2026 03:24\nSubject: ok\nMessage: 12\n\
+    Content-Type: text/plain; charset=us-ascii\n\n+1\n";
+const CHINESE_POST: &str = "\n--b\nContent-Type: message/rfc822\n\nFrom: =?gb2312?B?1cXI/Q==?= <zhang@corp.cn>\n\
+    To: =?gb2312?B?wO7LxA==?= <li@corp.cn>\nSubject: =?gb2312?B?u9i4tDq74dLp?=\nDate: Mon, 30 Nov 2026 03:24:14 +0800\n\
+    Message-ID: <f3ab@corp.cn>\nMIME-Version: 1.0\nContent-Type: text/plain; charset=gb2312; format=flowed\n\
+    Content-Transfer-Encoding: base64\n\ntPrHtcThoaM=\n";
+const IMAGE: &str = "\n--b\nContent-Type: image/gif; name=\"a001.gif\"\nContent-Description: a001.gif\n\
+    Content-Disposition: attachment; filename=\"a001.gif\"; size=43;\n\tcreation-date=\"Mon, 30 Nov 2026 03:24:14 GMT\";\n\
+    \tmodification-date=\"Mon, 30 Nov 2026 03:24:14 GMT\"\nContent-ID: <a001@x>\nContent-Transfer-Encoding: base64\n\n\
+    R0lGODlhAQABAIAAAP///wAAACwAAAAAAQABAAACAkQBADs=\n";
+
+/// A message of so many parts.
+fn of_parts(sub: &str, part: &str, count: usize) -> Vec<u8> {
+    format!("Subject: x\nContent-Type: multipart/{sub}; boundary=b\n{}\n--b--\n", part.repeat(count)).into_bytes()
+}
+
+#[test]
+fn usual_headers_of_many_parts_are_not_too_many() {
+    for (sub, part, sections) in [
+        ("digest", FLOWED_POST, 2),
+        ("mixed", MAILMAN_POST, 2),
+        ("mixed", BARE_POST, 1),
+        ("digest", MAILMAN_POST, 2),
+        ("mixed", CHINESE_POST, 2),
+        ("mixed", IMAGE, 1),
+    ] {
+        for form in [part.to_owned(), part.replace('\n', "\r\n")] {
+            assert_eq!(counted(&of_parts(sub, &form, 300), 8_192), (1 + sections * 300, false), "{form}");
+            // As many as the limit of parts lets pass.
+            let most = (1..5_000).rev().find(|count| sections * count < 198 + form.len() * (count - 1) / 192);
+            let most = most.unwrap_or_default();
+            assert_eq!(counted(&of_parts(sub, &form, most), 8_192), (1 + sections * most, false), "{most} {form}");
+        }
+    }
+}
+
+#[test]
+fn headers_that_nobody_writes_are_too_many() {
+    let part = |header: &str| format!("\n--b\n{header}\nx\n");
+    let disposition = "Content-Disposition: a; b=c; d=e\n".repeat(4);
+    for header in [
+        "A: b\n".repeat(2_000),
+        format!("Content-Type: a/b{}\n", "; c=d".repeat(200)).repeat(4) + &disposition,
+        format!("Content-Type: a/b{}\n", ";\n\tc=d".repeat(200)).repeat(4),
+        format!("Subject: {}\n", "=?x?q?a?=".repeat(1_200)),
+        format!("To: {}x@y\n", "=?x?q?a?=,\n ".repeat(1_000)),
+    ] {
+        assert!(counted(format!("{header}\nx").as_bytes(), 8_192).1, "{header:.80}");
+        assert!(counted(&of_parts("mixed", &part(&header), 1), 8_192).1, "{header:.80}");
+    }
+    // In all parts, and in one behind others that leave what they bring.
+    let short = |fields: usize| part(&("A: b\n".repeat(fields) + "\n" + &"x".repeat(200 - 5 * fields)));
+    for (fields, is_too_many) in [(16, false), (25, true)] {
+        assert_eq!(counted(&of_parts("mixed", &short(fields), 300), 8_192).1, is_too_many, "{fields}");
+    }
+    for (fields, is_too_many) in [(6_000, false), (7_000, true)] {
+        let last = part(&"A: b\n".repeat(fields));
+        let message = of_parts("mixed", &format!("{}{last}", short(0).repeat(300)), 1);
+        assert_eq!(counted(&message, 8_192), (302, is_too_many), "{fields}");
+    }
 }

@@ -78,13 +78,7 @@ pub fn as_text(value: &[u8]) -> Option<&str> {
 
 /// Decodes a field's value; line ends are folds (RFC 5322 section 2.2.3).
 pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
-    let unfolded;
-    let value = if memchr::memchr2(b'\r', b'\n', value).is_some() {
-        unfolded = value.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect::<Vec<u8>>();
-        &unfolded
-    } else {
-        value
-    };
+    let value = &*without_line_ends(value);
     let mut out = Decoded::default();
     if !is_encoded(value) {
         plain(value, fallback, &mut out.text);
@@ -175,9 +169,21 @@ pub fn is_encoded(value: &[u8]) -> bool {
     next_begin(value).is_some()
 }
 
-/// How often a field begins something like an encoded word.
+/// How often [`decode`] finds the begin of an encoded word, whether or not it has an end. The end of a padded one, `==?=`, begins none.
 pub(crate) fn count(value: &[u8]) -> usize {
-    begins(value).count()
+    if memchr::memchr(b'?', value).is_none() {
+        return 0;
+    }
+    let value = &*without_line_ends(value);
+    begins(value).filter(|at| begin(&value[*at..]).is_some()).count()
+}
+
+/// What words are searched in, so that a word goes on behind a fold.
+fn without_line_ends(value: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr2(b'\r', b'\n', value).is_none() {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(value.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect())
 }
 
 /// Number of octets before the next two that start a word.
@@ -189,16 +195,20 @@ fn begins(value: &[u8]) -> impl Iterator<Item = usize> {
     memchr::memchr_iter(b'?', value).filter_map(|at| at.checked_sub(1)).filter(|at| value[*at] == b'=')
 }
 
-/// Parses the word at the start of `rest` and appends its octets; `named`: the charset named by the previous word.
-fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, octets: &mut Vec<u8>) -> WordMatch<'a> {
-    let Some(behind) = rest.strip_prefix(b"=?") else { return WordMatch::No };
+/// The label, the encoding and the octets behind them of the word that begins at the start of `rest`.
+fn begin(rest: &[u8]) -> Option<(&[u8], u8, &[u8])> {
+    let behind = rest.strip_prefix(b"=?")?;
     let is_of_label = |b: &u8| IS_OF_LABEL[usize::from(*b)];
     let label_bytes = behind.iter().take(LABEL_BYTES_MAX + 1).take_while(|b| is_of_label(b)).count();
     let (label, behind) = behind.split_at(label_bytes);
-    let [b'?', form, b'?', text @ ..] = behind else { return WordMatch::No };
-    if label.is_empty() || label.len() > LABEL_BYTES_MAX || !form.is_ascii_alphabetic() {
-        return WordMatch::No;
-    }
+    let [b'?', form, b'?', text @ ..] = behind else { return None };
+    let is_word = (1..=LABEL_BYTES_MAX).contains(&label.len()) && form.is_ascii_alphabetic();
+    is_word.then_some((label, *form, text))
+}
+
+/// Parses the word at the start of `rest` and appends its octets; `named`: the charset named by the previous word.
+fn word<'a>(rest: &'a [u8], named: &mut Option<(&'a [u8], Option<Charset>)>, octets: &mut Vec<u8>) -> WordMatch<'a> {
+    let Some((label, form, text)) = begin(rest) else { return WordMatch::No };
     let Some(end) = word_end(text) else { return WordMatch::NoEnd };
     let bytes = 2 + label.len() + 3 + end + 2;
     let is_sound = match form {
@@ -538,6 +548,24 @@ mod tests {
         assert_eq!(label("=?UTF8?q?a?="), label("=?utf-8*en?b?YQ==?="));
         assert_ne!(label("=?koi8-r?q?a?="), label("=?utf-8?q?a?="));
         assert_ne!(label("=?x-a?q?a?="), label("=?x-b?q?a?="));
+    }
+
+    #[test]
+    fn only_what_begins_a_word_is_counted() {
+        for (value, wanted) in [
+            (&b"=?gb2312?B?1cXI/Q==?= <a@x.example>"[..], 1),
+            (b"=?gb2312?B?1cXI/Q==?==?utf-8*de?q?a?=,\r\n =?x?q?a?=", 3),
+            (b"=?x?q?without an end", 1),
+            // As they are decoded: line ends are none of a word.
+            (b"=\r?x?q\r?a?=", 1),
+            (b"=?=?=?=?a?=?a?=", 0),
+            (b"=?? =?a b?q?c?= =?a?qq?c?= =?a?1?c?= =?a?q what? why?", 0),
+            (b"a", 0),
+        ] {
+            assert_eq!(count(value), wanted, "{}", value.escape_ascii());
+        }
+        assert_eq!(count(&[&b"=?"[..], &[b'a'; LABEL_BYTES_MAX], b"?q?"].concat()), 1);
+        assert_eq!(count(&[&b"=?"[..], &[b'a'; LABEL_BYTES_MAX + 1], b"?q?"].concat()), 0);
     }
 
     #[test]
