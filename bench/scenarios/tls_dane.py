@@ -21,7 +21,7 @@ from validated import RESOLVER, Validated
 
 # Another address than Postfix's own, for which it would see a loop.
 HOST = "127.0.0.2"
-CASES = os.path.join(os.path.dirname(__file__), "..", "..", "crates", "posture", "tests", "dane.toml")
+CASES = os.path.join(os.path.dirname(__file__), "..", "..", "crates", "tls-policy", "tests", "dane.toml")
 LEVELS = ("dane", "dane-only")
 # All of them.
 CASES_MAX = None
