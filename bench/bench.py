@@ -12,10 +12,13 @@ from results import Results
 
 class Bench:
     """One run of `run.py`. `smoke`: everything once and small, to see that it works; the figures mean nothing. `peers`: as small,
-    but every difference from a program of others counts, and each of these has to be there."""
+    but every difference from a program of others counts, and each of these has to be there. `tools`: the folder of the workspace's
+    other programs, if they are not beside the server."""
 
-    def __init__(self, root, binary, rounds, smoke=False, peers=False):
+    def __init__(self, root, binary, rounds, smoke=False, peers=False, tools=None):
+        self.root = root
         self.binary = binary
+        self.tools = tools or os.path.dirname(binary)
         self.peers = peers
         smoke = smoke or peers
         self.smoke = smoke
@@ -48,8 +51,8 @@ class Bench:
             yield
 
     def tool(self, name):
-        """The path of another program of the workspace, of the same build as the server."""
-        path = os.path.join(os.path.dirname(self.binary), name)
+        """The path of another program of the workspace."""
+        path = os.path.join(self.tools, name)
         if not os.access(path, os.X_OK):
             raise BenchError(f"{path} is missing: cargo build -p {name}, with --release for figures that count")
         return path

@@ -8,6 +8,8 @@ With --smoke every scenario runs once and small, to see that it still works: res
 judged. As root, scenarios run in parallel, each lane in its own network namespace (lanes.py). What this machine cannot do is said as
 SKIPPED and fails nothing, unless STENTOR_NO_SKIP is set.
 
+With --before BINARY every scenario runs by turns with an earlier server and with this one (before.py).
+
 With --peers those of scenarios.PEERS run at a small size, beside all the programs of others that they know: one that is missing is a
 failure, and so is each difference (a goal of 0); figures of time are not judged.
 """
@@ -20,6 +22,7 @@ import sys
 import time
 import traceback
 
+from before import run_paired
 from bench import Bench
 from lanes import LANES, Outcome, run_beside
 from measure import BenchError, CannotHere, Waits
@@ -38,7 +41,10 @@ def main():
     if not chosen:
         sys.exit(f"--only {options.only}: none of {', '.join(scenario.name for scenario in SCENARIOS)}")
     bench = Bench(ROOT, os.path.abspath(options.binary), options.rounds, options.smoke, options.peers)
-    outcome = run_beside(bench, chosen, run_all, options.lanes) if options.lanes > 1 else run_all(bench, chosen)
+    if options.before:
+        outcome = run_paired(bench, os.path.abspath(options.before), chosen, run_all)
+    else:
+        outcome = run_beside(bench, chosen, run_all, options.lanes) if options.lanes > 1 else run_all(bench, chosen)
     met = bench.results.print_table()
     if outcome.skipped:
         print(f"skipped, since this machine cannot: {', '.join(outcome.skipped)}")
@@ -110,6 +116,7 @@ def parse():
     parser.add_argument("--peers", action="store_true", help="what is compared with programs of others, small; fails at any difference")
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     parser.add_argument("--binary", default=os.path.join(target, "release", "stentor"))
+    parser.add_argument("--before", help="an earlier server, measured by turns with this one")
     parser.add_argument("--lanes", type=int, help=f"scenarios to run in parallel [default: {LANES} with --smoke as root, else 1]")
     options = parser.parse_args()
     options.lanes = options.lanes or (LANES if options.smoke and os.geteuid() == 0 else 1)

@@ -1,0 +1,52 @@
+"""This build beside an earlier one: each scenario by turns with both servers (`run.py --before BINARY`). Sources, sinks and
+other programs are this build's. The figures of both stand in target/bench/before.json, an entry each, and the peer of an
+entry is the earlier build; latest.json stays as it is."""
+
+import os
+
+from bench import Bench
+from lanes import Outcome
+from measure import BenchError
+from results import Goal, Results
+
+# The table shows the ratio; what is within noise differs by scenario.
+SHOWN = Goal(ratio=0)
+
+
+def run_paired(bench, before, chosen, run_all):
+    """Runs the scenarios `bench.rounds` times with each server. Returns the Outcome of all runs."""
+    folder = os.path.join(bench.folder, "before")
+    os.makedirs(folder, exist_ok=True)
+    benches = [_bench(bench, folder, name, binary) for name, binary in (("after", bench.binary), ("before", before))]
+    results = Results(os.path.join(bench.folder, "before.json"), is_partial=False)
+    outcome = Outcome()
+    for scenario in chosen:
+        rounds = {}
+        for number in range(bench.rounds):
+            measured = [None, None]
+            # Who begins changes every time.
+            for side in (0, 1) if number % 2 == 0 else (1, 0):
+                one = benches[side]
+                one.results.names.clear()
+                outcome.add(run_all(one, [scenario]))
+                entries = one.results.load()
+                measured[side] = {name: entries[name] for name in one.results.names}
+            for name in measured[0].keys() & measured[1].keys():
+                rounds.setdefault(name, []).append([entries[name] for entries in measured])
+        for name, both in sorted(rounds.items()):
+            after = both[0][0]
+            pairs = [[entry["value"] for entry in entries] for entries in both]
+            more = "ratio" in after["goal"] and "/s" in after["unit"]
+            results.record(name, after["unit"], pairs, after["command"], SHOWN, more_is_better=more, peer_name="before")
+    bench.results = results
+    if not results.names:
+        raise BenchError("no scenario ran with both builds")
+    return outcome
+
+
+def _bench(bench, folder, name, binary):
+    one = Bench(bench.root, binary, 1, bench.smoke, tools=bench.tools)
+    one.move(os.path.join(folder, name), os.path.join(folder, f"{name}.json"))
+    os.makedirs(one.work, exist_ok=True)
+    return one
+
