@@ -219,6 +219,11 @@ impl IdSet {
         }
     }
 
+    /// Iterates over all ids in ascending order, beginning after `after` and going around at the greatest.
+    pub fn iter_around(&self, after: u32) -> impl Iterator<Item = u32> {
+        self.iter_from(after).chain(self.iter().take_while(move |id| *id <= after))
+    }
+
     /// Adds ascending ids without duplicates, all above the existing ones.
     pub fn extend_ascending(&mut self, ids: &[u32]) {
         if self.is_empty() {

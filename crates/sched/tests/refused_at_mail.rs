@@ -11,10 +11,12 @@ use agenda::{Agenda, Next};
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
+use stentor_queue::queue_only::Scope;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    CloseReason, Effect, FlowKey, NoSession, RcptOutcome, SchedConfig, Scheduler, SnapshotProgress, Stage, Work,
+    CloseReason, Effect, FlowKey, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner, SnapshotProgress, Stage,
+    Work,
 };
 
 const START: Ms = 1_800_000_000_000;
@@ -51,6 +53,9 @@ struct Conn {
     open: VecDeque<Work>,
 }
 
+/// Recipients of this sender's mail are refused for good at RCPT.
+const GONE: &str = "gone";
+
 /// Whether a host refuses a sender and size at a time.
 type Rule = fn(usize, &str, u64, Ms) -> bool;
 
@@ -65,10 +70,14 @@ struct World {
     now: Ms,
     /// Age of mail that is accepted: it was held until now.
     age: Ms,
+    /// Client of mail that is accepted.
+    origin: &'static str,
     agenda: Agenda<Ev>,
     rule: Rule,
     hosts: usize,
     dead: HashSet<usize>,
+    /// A host that takes this long for each reply.
+    slow: Option<(usize, Ms)>,
     pipeline: usize,
     /// A connection gets 421 after this many errors in a row.
     errors_max: usize,
@@ -88,10 +97,12 @@ impl World {
             seed,
             now: START,
             age: 0,
+            origin: "local",
             agenda: Agenda::new(),
             rule,
             hosts,
             dead: HashSet::new(),
+            slow: None,
             pipeline: 1,
             errors_max: usize::MAX,
             conns: HashMap::new(),
@@ -110,10 +121,11 @@ impl World {
     fn post(&mut self, local: &str, size: u64, list: Option<&str>) -> MessageNo {
         let id = self.store.next_message_id(self.now);
         let (to, _) = self.store.book.intern(&format!("u{}@site.example", id.0 % 97)).unwrap();
-        let sender = format!("{local}@same.example");
+        let origin = self.origin.to_owned();
+        let sender = if local.contains('@') { local.to_owned() } else { format!("{local}@same.example") };
         let recipients = IdSet::one(to.0);
         let (class, list) = (if list.is_some() { Class::Bulk } else { Class::Ordinary }, list.map(str::to_owned));
-        let accept = Accept { size, sender, class, list, recipients, ..Accept::bare(id, self.now - self.age) };
+        let accept = Accept { size, sender, class, list, recipients, origin, ..Accept::bare(id, self.now - self.age) };
         let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
         self.sched.accepted(&self.store, no, self.now);
         no
@@ -249,8 +261,10 @@ impl World {
     fn fill(&mut self, conn: ConnId) {
         while self.conns.get(&conn).is_some_and(|c| !c.must_close && c.open.len() < self.pipeline) {
             let Some(work) = self.sched.take_work(&self.store, conn, self.now) else { return };
-            self.conns.get_mut(&conn).unwrap().open.push_back(work);
-            self.at(RTT, Ev::Reply(conn));
+            let entry = self.conns.get_mut(&conn).unwrap();
+            entry.open.push_back(work);
+            let after = self.slow.filter(|(host, _)| *host == entry.host).map_or(RTT, |(_, ms)| ms);
+            self.at(after, Ev::Reply(conn));
         }
     }
 
@@ -262,9 +276,11 @@ impl World {
         self.asked.push((self.now, entry.host, work.no, is_refused));
         entry.errors = if is_refused { entry.errors + 1 } else { 0 };
         let is_enough = entry.errors >= self.errors_max;
+        let is_gone = message.sender().starts_with(GONE);
         let (stage, code) = match (is_enough, is_refused) {
             (true, _) => (Stage::Mail, 421),
             (_, true) => (Stage::Mail, 451),
+            _ if is_gone => (Stage::Rcpt, 550),
             _ => (Stage::Final, 250),
         };
         let dsn = stentor_sched::Enhanced::parse("4.7.1").filter(|_| code == 451);
@@ -620,5 +636,76 @@ fn overdue_mail_that_one_host_refuses_goes_to_the_next() {
         let all: Vec<MessageNo> = (0..3).map(|_| world.mail("ann", 1_000)).collect();
         world.run_until_delivered(&all, 2 * HOUR);
         assert_eq!((world.delivered.len(), world.expired), (4, 0), "seed {seed}");
+    }
+}
+
+fn refuses_bad_for_minutes(_: usize, sender: &str, _: u64, now: Ms) -> bool {
+    sender.starts_with("bad") && now < START + 5 * MINUTE
+}
+
+/// MAIL of another address that is accepted ends the clock early and does not lengthen the next one.
+#[test]
+fn accepted_mail_of_others_does_not_lengthen_the_clock() {
+    for seed in 0..10 {
+        let mut world = World::new(refuses_bad_for_minutes, 1, seed);
+        let bad = [world.mail("bad", 1_000)];
+        for n in 0..27 {
+            world.mail(&format!("{GONE}{n}"), 1_000);
+            world.run(10 * SECOND);
+        }
+        // The clocks are 2, 4 and 8 minutes.
+        let took = 270 * SECOND + world.run_until_delivered(&bad, 24 * HOUR);
+        assert!(took <= 15 * MINUTE, "seed {seed}: {took} ms");
+    }
+}
+
+/// Queue-only mail has had no attempt, whatever other mail of its domain has met.
+#[test]
+fn overdue_queue_only_mail_waits_for_its_own_attempt() {
+    for seed in 0..10 {
+        let mut world = World::new(refuses_all, 1, seed);
+        world.mail("bob", 1_000);
+        world.run(3 * HOUR);
+        world.age = 6 * 24 * HOUR;
+        world.mail("ann", 1_000);
+        world.run(SECOND);
+        world.origin = "192.0.2.7";
+        let kept: Vec<MessageNo> = (0..5).map(|_| world.mail("ann", 1_000)).collect();
+        world.origin = "local";
+        let others: Vec<MessageNo> = (0..5).map(|_| world.mail("ann", 1_000)).collect();
+        let scope = Scope::of_name("queue_only:client:192.0.2.7").expect("a scope");
+        world.sched.set_queue_only(&scope, Some(""), ScopeOwner::Operator);
+        world.run(2 * HOUR);
+        let is_live = |no: &MessageNo| world.store.message(*no).is_some();
+        assert!(kept.iter().all(is_live), "seed {seed}");
+        assert!(!others.iter().any(is_live), "seed {seed}: all other mail has expired");
+    }
+}
+
+/// The first host refuses all but one address, the second some others.
+fn takes_one_address(host: usize, sender: &str, _: u64, _: Ms) -> bool {
+    if host == 0 { !sender.starts_with("good") } else { sender.ends_with("late.example") }
+}
+
+/// Mail of more domains than one look passes over waits for the second host, which is slow. Meanwhile mail that the second
+/// one would refuse has its trial at the first.
+#[test]
+fn a_long_row_of_offers_hides_none_behind_it() {
+    for seed in 0..10 {
+        let mut world = World::new(takes_one_address, 2, seed);
+        world.slow = Some((1, 30 * SECOND));
+        world.mail("bad0@late.example", 1_000);
+        world.run(40 * SECOND);
+        for n in 0..150 {
+            world.mail(&format!("ann@home{n}.example"), 1_000);
+            world.mail(&format!("bob@home{n}.example"), 1_000);
+        }
+        world.run(15 * SECOND);
+        // Its trial moves the domain behind all others.
+        world.mail("bad1@late.example", 1_000);
+        world.run(SECOND);
+        let good = [world.mail("good@late.example", 1_000)];
+        let took = world.run_until_delivered(&good, 12 * HOUR);
+        assert!(took <= 10 * SECOND, "seed {seed}: {took} ms");
     }
 }

@@ -100,6 +100,8 @@ proptest! {
         prop_assert_eq!(x == y, a == b);
         for after in b.iter().copied().chain([0, u32::MAX]) {
             prop_assert!(x.iter_from(after).eq(a.iter().copied().filter(|id| *id > after)));
+            let (later, earlier): (Vec<u32>, Vec<u32>) = a.iter().partition(|id| **id > after);
+            prop_assert!(x.iter_around(after).eq(later.into_iter().chain(earlier)));
             prop_assert_eq!(x.contains(after), a.contains(&after));
         }
     }

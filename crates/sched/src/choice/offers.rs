@@ -8,6 +8,9 @@ use crate::effects::Ids;
 use crate::failure::deferrals::DeferralKey;
 use crate::sites::Hop;
 
+/// Charge for a choice that led to no transaction: it looked at many messages.
+const CHOICE_STEPS: u32 = STEPS_MAX / 64;
+
 impl Choice<'_> {
     pub(super) fn select_offered(&mut self, hop: Hop, max: usize) -> Option<(MessageNo, Ids)> {
         let (site, mut steps) = (hop.site, STEPS_MAX);
@@ -18,7 +21,7 @@ impl Choice<'_> {
             let next = deferrals.next_for(self.core, self.store, slot, at, hop, self.now);
             let deferral = deferrals.get_mut(slot)?;
             let Some((at, no)) = next else {
-                steps = steps.saturating_sub(STEPS_MAX / 64);
+                steps = steps.saturating_sub(CHOICE_STEPS);
                 deferral.waiters.retain(|(.., set)| !set.is_empty());
                 continue;
             };
@@ -31,6 +34,7 @@ impl Choice<'_> {
             let own = deferrals.slot(site, DeferralKey::Message(no));
             let is_kept = own.is_some_and(|own| deferrals.keeps_at(own, flow, class, no, self.now));
             if is_kept || self.is_stopped(site, no) {
+                steps = steps.saturating_sub(CHOICE_STEPS);
                 continue;
             }
             self.core.sites.get(site).lines.insert(flow, class, no);

@@ -127,7 +127,8 @@ impl Deferrals {
                 mail.is_like(refused) && last.iter().all(|refused| refused.is_some_and(|refused| mail.is_like(refused)))
             })
         };
-        let oldest = deferral.waiters.iter().flat_map(|(.., set)| set.iter().take(STEPS_MAX as usize).map(MessageNo));
+        let first = |set| IdSet::iter_around(set, core.newest).take(STEPS_MAX as usize).map(MessageNo);
+        let oldest = deferral.waiters.iter().flat_map(|(.., set)| first(set));
         oldest.filter(|no| core.is_over_age(store, *no, now) && is_expected(no)).collect()
     }
 

@@ -235,6 +235,5 @@ impl MailRefusal {
 
 /// Iterates over all ids, from a random one, and wraps around. `None` if the set is empty.
 fn from_random<'a>(set: &'a IdSet, rng: &mut fastrand::Rng) -> Option<impl Iterator<Item = u32> + use<'a>> {
-    let start = rng.u32(set.min()?..=set.max()?);
-    Some(set.iter_from(start).chain(set.iter().take_while(move |id| *id <= start)))
+    Some(set.iter_around(rng.u32(set.min()?..=set.max()?)))
 }

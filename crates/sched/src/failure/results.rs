@@ -222,17 +222,19 @@ impl Scheduler {
         now: Ms,
     ) {
         let id = outcome.id;
-        if matches!(consequence, Consequence::Again | Consequence::AgainAlone) {
-            if consequence == Consequence::AgainAlone {
-                self.release_mailbox(store, no, id, now);
-            }
-            return self.requeue(store, no, id, now);
-        }
         if !self.core.messages.is_live(no) {
             return self.end_clocks(store, no, id, now);
         }
-        self.core.no_longer_in_flight(no, id);
+        let was_in_flight = self.core.no_longer_in_flight(no, id);
         match consequence {
+            Consequence::Again | Consequence::AgainAlone => {
+                if consequence == Consequence::AgainAlone {
+                    self.release_mailbox(store, no, id, now);
+                }
+                if was_in_flight {
+                    self.make_ready(store, no, id, now);
+                }
+            }
             Consequence::Delivered => self.mailbox_succeeded(store, no, id, now),
             Consequence::DeferMailbox => self.defer_mailbox(store, no, id, &done.reply(outcome), now),
             Consequence::DeferRecipient => self.defer_recipient(store, no, id, &done.reply(outcome), now),
@@ -241,9 +243,7 @@ impl Scheduler {
                 self.fail(store, no, id, false, &done.reply(outcome), now);
             }
             Consequence::Failed => self.fail(store, no, id, false, &done.reply(outcome), now),
-            Consequence::Expired | Consequence::Again | Consequence::AgainAlone => {
-                self.fail(store, no, id, true, &done.reply(outcome), now);
-            }
+            Consequence::Expired => self.fail(store, no, id, true, &done.reply(outcome), now),
         }
     }
 
