@@ -11,7 +11,7 @@ use http::{HeaderMap, Request, Response, Uri};
 use http_body_util::Full;
 use instant_acme::{BodyWrapper, BytesResponse, Error};
 use parking_lot::Mutex;
-use stentor_http_client::{HttpClient, Place, RequestError};
+use stentor_http_client::{HttpClient, Place, RequestError, Url};
 use stentor_tls::{Roots, TlsError};
 use tokio::time::Instant;
 
@@ -63,8 +63,8 @@ impl Http {
         request: Request<BodyWrapper<Bytes>>,
         until: Instant,
     ) -> Result<Response<Full<Bytes>>, RequestError> {
-        let (host, port) = place(request.uri()).map_err(RequestError::Http)?;
-        let place = Place { host: &host, port, addresses: None, allows_private: true, is_tls: true };
+        let url = https_url(request.uri()).map_err(RequestError::Http)?;
+        let place = Place { host: &url.host, port: url.port, addresses: None, allows_private: true, is_tls: true };
         let mut answer = self.client.send(&place, request, until).await?;
         let (status, headers) = (answer.status, std::mem::take(&mut answer.headers));
         let mut response = Response::new(Full::new(answer.read(ANSWER_BYTES_MAX, until).await?));
@@ -83,14 +83,10 @@ impl instant_acme::HttpClient for Http {
     }
 }
 
-/// Host and port of a CA's URL. Only HTTPS is allowed (RFC 8555 section 6.1).
-fn place(uri: &Uri) -> Result<(String, u16), String> {
-    if uri.scheme_str() != Some("https") {
-        return Err("it must begin with https://".to_owned());
-    }
-    let authority = uri.authority().ok_or("it has no host")?;
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    Ok((host, authority.port_u16().unwrap_or(443)))
+/// A CA's URL. Only HTTPS is allowed (RFC 8555 section 6.1).
+fn https_url(uri: &Uri) -> Result<Url, String> {
+    let url = Url::parse(&uri.to_string())?;
+    if url.is_tls { Ok(url) } else { Err("it must begin with https://".to_owned()) }
 }
 
 fn is_problem(headers: &HeaderMap) -> bool {
@@ -111,10 +107,11 @@ mod tests {
 
     #[test]
     fn only_https() {
-        let of = |text: &str| place(&text.parse().unwrap());
-        assert_eq!(of("https://ca.example/dir").unwrap(), ("ca.example".to_owned(), 443));
-        assert_eq!(of("https://[::1]:14000/dir").unwrap(), ("::1".to_owned(), 14_000));
+        let of = |text: &str| https_url(&text.parse().unwrap()).map(|url| (url.host, url.port));
+        assert_eq!(of("https://ca.example/dir"), Ok(("ca.example".to_owned(), 443)));
+        assert_eq!(of("https://[::1]:14000/dir"), Ok(("::1".to_owned(), 14_000)));
         assert!(of("http://ca.example/dir").is_err());
+        assert!(of("https://ca.example:99999/dir").is_err());
         assert!(of("/dir").is_err());
     }
 

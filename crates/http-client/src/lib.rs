@@ -11,6 +11,7 @@
 mod address;
 mod url;
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -206,14 +207,29 @@ impl Drop for ConnectionTask {
     }
 }
 
-/// Addresses to try, in order.
+/// Addresses to try: both families in turn, so that one that cannot be reached leaves tries for the other (RFC 8305
+/// section 4).
 async fn addresses(place: &Place<'_>) -> Result<Vec<SocketAddr>, RequestError> {
     if let Some(ips) = place.addresses {
-        return Ok(ips.iter().take(ADDRESSES_MAX).map(|ip| SocketAddr::new(*ip, place.port)).collect());
+        let addresses = ips.iter().map(|ip| SocketAddr::new(*ip, place.port));
+        return Ok(in_turn(addresses).take(ADDRESSES_MAX).collect());
     }
     let addresses = lookup_host((place.host, place.port)).await;
     let addresses = addresses.map_err(|error| RequestError::Http(format!("{}: {error}", place.host)))?;
-    Ok(addresses.take(ADDRESSES_MAX).collect())
+    Ok(in_turn(addresses).take(ADDRESSES_MAX).collect())
+}
+
+/// IPv6 and IPv4 addresses alternately, beginning with the family of the first.
+fn in_turn(addresses: impl Iterator<Item = SocketAddr>) -> impl Iterator<Item = SocketAddr> {
+    let mut addresses = addresses.peekable();
+    let is_v6_first = addresses.peek().is_some_and(SocketAddr::is_ipv6);
+    let (mut first, mut second): (VecDeque<_>, VecDeque<_>) =
+        addresses.partition(|address| address.is_ipv6() == is_v6_first);
+    std::iter::from_fn(move || {
+        let next = first.pop_front();
+        std::mem::swap(&mut first, &mut second);
+        next.or_else(|| first.pop_front())
+    })
 }
 
 async fn exchange<S, B>(stream: S, request: Request<B>) -> Result<HttpResponse, RequestError>
@@ -277,6 +293,18 @@ mod tests {
             assert_eq!(request.headers()[HOST], expected_host, "{uri}");
             assert_eq!(request.uri().to_string(), expected_path, "{uri}");
         }
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let of = |text: &str| {
+            let all = text.split_whitespace().map(|ip| SocketAddr::new(ip.parse().unwrap(), 443));
+            in_turn(all).map(|address| address.ip().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("1.1.1.1 1.1.1.2 1.1.1.3 ::1 ::2"), "1.1.1.1 ::1 1.1.1.2 ::2 1.1.1.3");
+        assert_eq!(of("::1 ::2 ::3 1.1.1.1"), "::1 1.1.1.1 ::2 ::3");
+        assert_eq!(of("::1 ::2"), "::1 ::2");
+        assert_eq!(of(""), "");
     }
 
     /// The first address accepts connections but does not answer; nothing listens at the second.

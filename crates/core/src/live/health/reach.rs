@@ -6,9 +6,10 @@
 //! A single established connection proves the opposite.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use parking_lot::Mutex;
+use stentor_http_client::is_public;
 use stentor_queue::ids::Ms;
 
 /// How long a host that worked is expected to keep working.
@@ -76,7 +77,7 @@ impl Reach {
         }
         if let IpAddr::V4(host) = unreached.host
             && unreached.is_unroutable
-            && is_public(host)
+            && is_public(unreached.host)
             && hosts.unroutable.len() < UNROUTABLE_MIN
         {
             let [first, second, ..] = host.octets();
@@ -111,15 +112,6 @@ impl Reach {
         }
         is_only.then(|| format!("the only host that receives our mail cannot be reached: {}", hosts.why))
     }
-}
-
-/// Whether every machine on the internet should have a route to the address.
-fn is_public(host: Ipv4Addr) -> bool {
-    let [first, second, third, _] = host.octets();
-    let is_shared = first == 100 && (64..128).contains(&second);
-    let is_special = (first, second, third) == (192, 0, 0) || (first == 198 && matches!(second, 18 | 19));
-    let is_local = host.is_private() || host.is_link_local() || host.is_documentation();
-    !(is_local || is_shared || is_special || matches!(first, 0 | 127 | 224..))
 }
 
 #[cfg(test)]
