@@ -1,0 +1,163 @@
+"""How near the limit: relay beside the source straight into the sink, its CPU per message, the same on one core and on all, and
+the memory that is left after a burst.
+
+The source, the sink and the server share the processors, as they do in the limit's run; the limit has no server in between, so
+nobody reaches it."""
+
+import contextlib
+import os
+import time
+
+from bench import measured_cpu
+from measure import BenchError, wait_until
+from results import Goal
+from sinks import SmtpSink, free_port
+from sources import command_text, smtp_source
+
+SESSIONS = 20
+MESSAGES = 5000
+LENGTH = 4096
+# Shares of the limit and CPU ms a message, with a session each and with sessions kept.
+SHARE = {False: 0.70, True: 0.65}
+CPU_MS = {False: 0.080, True: 0.045}
+
+CLIENTS = (20, 200, 2_000)
+SCALE_MESSAGES = 8_000
+
+BURST = 100_000
+BURST_SESSIONS = 100
+BURST_LENGTH = 1024
+IDLE_S = 5
+LATER_S = 60
+MEMORY_RATIO = 1.2
+
+
+class Relay:
+    """Delivered messages per second beside the source straight into the sink."""
+
+    name = "speed.relay"
+    entries = (".each", ".kept", ".each_cpu", ".kept_cpu")
+    smoke = {"MESSAGES": 200}
+
+    def run(self, bench):
+        sink = SmtpSink(bench.work, free_port())
+        stentor = bench.stentor(sink)
+        with bench.running(sink, stentor):
+            for kept in (False, True):
+                self.measure(bench, stentor, sink, kept)
+
+    def measure(self, bench, stentor, sink, kept):
+        limits = []
+
+        def once(contestant):
+            limits.append(MESSAGES / smtp_source(sink.port, SESSIONS, MESSAGES, LENGTH, kept))
+            _, delivered_s, _, cpu_s = measured_cpu(
+                contestant, sink, MESSAGES, lambda: smtp_source(contestant.port, SESSIONS, MESSAGES, LENGTH, kept)
+            )
+            return {"delivered": MESSAGES / delivered_s, "cpu": cpu_s / MESSAGES * 1000}
+
+        rounds = [measured for measured, in bench.alternate([stentor], once)]
+        limits = limits[-len(rounds):]
+        name = f"{self.name}.{'kept' if kept else 'each'}"
+        command = command_text(SESSIONS, MESSAGES, LENGTH, kept)
+        bench.results.record(
+            name, "messages/s", [[measured["delivered"], limit] for measured, limit in zip(rounds, limits)], command,
+            Goal(ratio=SHARE[kept]), more_is_better=True, peer_name="the source straight into the sink",
+        )
+        bench.results.record(
+            f"{name}_cpu", "CPU ms/message", [[measured["cpu"], CPU_MS[kept]] for measured in rounds], command,
+            Goal(most=CPU_MS[kept]), peer_name="the goal",
+        )
+
+
+class Scale:
+    """Delivered messages per second with ever more clients, on one core and on all."""
+
+    name = "speed.scale"
+    entries = ("",)
+    smoke = {"CLIENTS": (5,), "SCALE_MESSAGES": 100}
+
+    def run(self, bench):
+        rows = {}
+        for cores in sorted({1, os.cpu_count()}):
+            with on_cores(cores):
+                sink = SmtpSink(bench.work, free_port())
+                stentor = bench.stentor(sink, name=f"cores-{cores}")
+                with bench.running(sink, stentor):
+                    for clients in CLIENTS:
+                        for kept in (False, True):
+                            name = f"{cores} cores, {clients} clients, {'kept' if kept else 'a session each'}"
+                            rows[name] = self.row(bench, stentor, sink, clients, kept)
+                            print(f"    {name}: {rows[name]}", flush=True)
+        rates = [row["delivered"] for row in rows.values()]
+        bench.results.record(
+            self.name, "messages/s", [[max(rates), min(rates)]], f"smtp-source -s {CLIENTS} -m {SCALE_MESSAGES} -l {LENGTH}",
+            Goal(ratio=0), more_is_better=True, peer_name="the slowest row", rows=rows,
+        )
+
+    def row(self, bench, stentor, sink, clients, kept):
+        def once(contestant):
+            _, delivered_s, _, cpu_s = measured_cpu(
+                contestant, sink, SCALE_MESSAGES, lambda: smtp_source(contestant.port, clients, SCALE_MESSAGES, LENGTH, kept)
+            )
+            return {"delivered": SCALE_MESSAGES / delivered_s, "cpu_ms": cpu_s / SCALE_MESSAGES * 1000}
+
+        rounds = [measured for measured, in bench.alternate([stentor], once, 1 if bench.smoke else 3)]
+        return {field: sorted(row[field] for row in rounds)[len(rounds) // 2] for field in rounds[0]}
+
+
+@contextlib.contextmanager
+def on_cores(cores):
+    """Runs what is started within on so many processors."""
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(all_cores)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_cores)
+
+
+class Memory:
+    """Resident memory a minute after a burst of held messages has been released and delivered, beside idle."""
+
+    name = "speed.memory"
+    entries = ("",)
+    smoke = {"BURST": 300, "BURST_SESSIONS": 5, "IDLE_S": 0.2, "LATER_S": 1}
+
+    def run(self, bench):
+        sink = SmtpSink(bench.work, free_port())
+        stentor = bench.stentor(sink)
+        with bench.running(sink, stentor):
+            # What each thread makes once is there before.
+            smtp_source(stentor.port, BURST_SESSIONS, BURST // 50, BURST_LENGTH, False)
+            sink.wait(BURST // 50, 300)
+            time.sleep(IDLE_S)
+            idle = rss_mib(stentor)
+            stentor.operate("queue-only", "--all")
+            smtp_source(stentor.port, BURST_SESSIONS, BURST, BURST_LENGTH, False)
+            held = rss_mib(stentor)
+            stentor.operate("queue-only", "--all", "--end")
+            peak = 0
+
+            def all_have_come():
+                nonlocal peak
+                peak = max(peak, rss_mib(stentor))
+                return stentor.queue_is_empty()
+
+            wait_until(all_have_come, 300, "the burst delivered")
+            series = []
+            for _ in range(6):
+                time.sleep(LATER_S / 6)
+                series.append(rss_mib(stentor))
+        bench.results.record(
+            self.name, "MiB", [[series[-1], idle]], f"{command_text(BURST_SESSIONS, BURST, BURST_LENGTH, False)}, queue-only, then released",
+            Goal(ratio=1 / MEMORY_RATIO), peer_name="idle", held_mib=held, peak_mib=peak, later_mib=series,
+        )
+
+
+def rss_mib(contestant):
+    with open(f"/proc/{contestant.process.pid}/status") as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    raise BenchError(f"{contestant.name} has ended")
