@@ -107,7 +107,7 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &AdviceFacts<'_>, now: Ms)
 /// Advice about causes that concern the whole site, or us.
 fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -> String {
     let name = quoted(site);
-    // Nobody listens, or nobody has bound the socket yet.
+    // No program listens, or none has bound the socket yet.
     if let (Some(path), Cause::Refused | Cause::Unreachable | Cause::Lost) = (site.strip_prefix(SOCKET), cause) {
         let who = if path.starts_with(DELIVER_SOCKETS) {
             "stentor-deliver is not running or lacks this service: start it".to_owned()
@@ -160,6 +160,17 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -
                 "{what}, not the recipients: read the reply, ask its postmaster, or `stentor suspend --site {name}`"
             )
         }
+        Cause::BlockListed => format!(
+            "this server, or something in the message, is on a block list{since}: the reply names it; find the \
+             reason, then ask the list for removal; `stentor suspend --site {name}` avoids more refusals"
+        ),
+        cause => local_advice(cause, known),
+    }
+}
+
+/// Advice about causes on our side, and about DNS.
+fn local_advice(cause: Cause, known: &AdviceFacts<'_>) -> String {
+    match cause {
         // The same text for all: a wrong name server may affect thousands. How long it has lasted is unknown.
         Cause::Dns if is_answered(known.last_reply) => {
             "the name servers report an error for this domain, so its own DNS is broken: wait, or tell its postmaster \
@@ -176,10 +187,6 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -
              and `stentor reload`"
                 .to_owned()
         }
-        Cause::BlockListed => format!(
-            "this server, or something in the message, is on a block list{since}: the reply names it; find the \
-             reason, then ask the list for removal; `stentor suspend --site {name}` avoids more refusals"
-        ),
         Cause::Suspended => known.suspended.map_or_else(
             || "a list or sender is suspended: `stentor status` shows it and the command that resumes it".to_owned(),
             suspended,

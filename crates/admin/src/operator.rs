@@ -8,6 +8,7 @@ use std::time::Duration;
 use stentor_control::format::span;
 use stentor_control::problem::Problem;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
+use stentor_control::reply::ActionView;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
@@ -91,6 +92,16 @@ pub struct Operator {
     watching: Semaphore,
 }
 
+/// The verb in progress.
+fn action(core: &Core) -> Option<ActionView> {
+    core.live.action.now().map(|action| ActionView {
+        verb: action.verb.to_owned(),
+        who: action.who,
+        since: action.since,
+        recipients: action.recipients,
+    })
+}
+
 impl Operator {
     pub fn new(
         core: Arc<Core>,
@@ -126,7 +137,6 @@ impl Operator {
         });
         let submissions = core.submissions.lock().clone();
         let settings = core.settings();
-        let listening = settings.config.listening().map(|(_, address)| address).collect();
         let (standing_bounces, in_passing) =
             core.with(|hub, _| (verbs::standing_bounces(hub), hub.sched.bounced_in_passing()));
         let (queue_only, queue_run_since) =
@@ -170,12 +180,7 @@ impl Operator {
             standing_bounces,
             standing_bounced: in_passing + counters.standing_bounced.load(Ordering::Relaxed),
             queue_only,
-            action: core.live.action.now().map(|action| stentor_control::reply::ActionView {
-                verb: action.verb.to_owned(),
-                who: action.who,
-                since: action.since,
-                recipients: action.recipients,
-            }),
+            action: action(core),
             queue_run_since,
             webhooks_troubled: (self.webhooks_troubled)(),
             restart_pending: settings.config.restart_pending.clone(),
@@ -184,7 +189,7 @@ impl Operator {
             submissions_oldest: submissions.oldest,
             submissions_unusable: submissions.unusable,
             health: core.live.health.conditions(),
-            listening,
+            listening: settings.config.listening().map(|(_, address)| address).collect(),
         }
     }
 

@@ -39,6 +39,7 @@ const SCHED: SchedConfig = SchedConfig::DEFAULT;
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Reads the whole document. `None`: a required value is wrong; an error was reported.
+#[allow(clippy::too_many_lines, reason = "one line for each section, then for each field")]
 pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> Option<Config> {
     let top = Section::top(context, document);
     let mut hostname = hostname(&top);

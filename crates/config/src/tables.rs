@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -133,20 +133,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[SourceSettings]) 
     }
     let own = section.required("address", &format!("{name}@lists.example.org"));
     let own = own.and_then(|text| address(context, &text));
-    let subscribers = section.required("subscribers", &format!("{name}.subscribers"));
-    let subscribers = subscribers.map(|text| {
-        let path = context.path(text.value);
-        if let Some(FileProblem { why, next }) = unreadable(context, &path) {
-            let message = format!(
-                "subscribers file `{}` cannot be read: {why}; {next}. Until then, posts go to the subscribers last \
-                 read, or get 451 if there are none",
-                path.display()
-            );
-            // An unreadable file of one list must not stop the mail of others.
-            context.warn(text.span, message);
-        }
-        path
-    });
+    let subscribers = subscribers(&section, name);
     let bounces = section.text("bounces").map(|text| address(context, &text));
     let owner = section.text("owner").and_then(|text| address(context, &text));
     let list_id = section.text("list_id");
@@ -198,6 +185,23 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[SourceSettings]) 
         owner_span,
         id_span,
     })
+}
+
+/// Reads the path of the subscribers file, and warns if the file is unreadable.
+fn subscribers(section: &Section<'_>, list: &str) -> Option<PathBuf> {
+    let text = section.required("subscribers", &format!("{list}.subscribers"))?;
+    let context = section.context;
+    let path = context.path(text.value);
+    if let Some(FileProblem { why, next }) = unreadable(context, &path) {
+        let message = format!(
+            "subscribers file `{}` cannot be read: {why}; {next}. Until then, posts go to the subscribers last \
+             read, or get 451 if there are none",
+            path.display()
+        );
+        // An unreadable file of one list must not stop the mail of others.
+        context.warn(text.span, message);
+    }
+    Some(path)
 }
 
 /// Records a key whose default follows from other keys.

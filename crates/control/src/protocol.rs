@@ -556,6 +556,7 @@ impl Request {
     }
 
     /// Formats one line, with its end.
+    #[allow(clippy::too_many_lines, reason = "one short arm for each verb")]
     pub fn to_line(&self) -> String {
         let text = |name: &str, value: &str| Map::from_iter([(name.to_owned(), value.into())]);
         let (verb, mut fields) = match self {

@@ -425,28 +425,33 @@ pub fn status(s: &Status) -> String {
     for trouble in &s.webhooks_troubled {
         line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
     }
+    verbs_in_force(&mut out, s);
+    out
+}
+
+/// Adds suspensions, standing bounces and queue-only mail, each until an operator ends it, and a queue run.
+fn verbs_in_force(out: &mut String, s: &Status) {
     for what in &s.suspended {
         // A cut command would be useless.
         let command =
             resume_command(what).map_or_else(String::new, |command| format!(": `{}`", printable(&command, 1_000)));
         let end = s.suspended_until.get(what);
         let end = end.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(*at), s.now)));
-        line(&mut out, format_args!("  SUSPENDED    {}{end}{command}", cut(what, 80)));
+        line(out, format_args!("  SUSPENDED    {}{end}{command}", cut(what, 80)));
     }
     let more = s.suspended_total.saturating_sub(s.suspended.len() as u64);
     if more > 0 {
-        line(&mut out, format_args!("  SUSPENDED    and {more} more"));
+        line(out, format_args!("  SUSPENDED    and {more} more"));
     }
     for bounce in &s.standing_bounces {
-        line(&mut out, format_args!("  BOUNCED      {}", standing_bounce(bounce, s.now)));
+        line(out, format_args!("  BOUNCED      {}", standing_bounce(bounce, s.now)));
     }
     for view in &s.queue_only {
-        line(&mut out, format_args!("  QUEUE-ONLY   {}", queue_only_line(view, s.now)));
+        line(out, format_args!("  QUEUE-ONLY   {}", queue_only_line(view, s.now)));
     }
     if let Some(since) = s.queue_run_since {
-        line(&mut out, format_args!("  queue run    in progress for {}", span(s.now.saturating_sub(since))));
+        line(out, format_args!("  queue run    in progress for {}", span(s.now.saturating_sub(since))));
     }
-    out
 }
 
 /// Adds a problem and what to do, in two lines.

@@ -90,6 +90,18 @@ struct ActionBody {
 
 /// The lines of a reply, each with its end.
 pub fn to_lines(reply: ControlReply) -> Vec<String> {
+    let bodies = bodies_of(reply);
+    let last = bodies.len() - 1;
+    let line = |(i, body)| {
+        let line = Line { v: VERSION, ok: !matches!(body, Body::Error(_)), more: i < last, body };
+        // Plain structs with string keys: serialising them cannot fail.
+        serde_json::to_string(&line).unwrap_or_default() + "\n"
+    };
+    bodies.into_iter().enumerate().map(line).collect()
+}
+
+/// Splits a reply into its head and, if it has many rows, groups of them.
+fn bodies_of(reply: ControlReply) -> Vec<Body> {
     let mut bodies = Vec::new();
     match reply {
         ControlReply::Status(status) => bodies.push(Body::Status(status)),
@@ -158,13 +170,7 @@ pub fn to_lines(reply: ControlReply) -> Vec<String> {
         }
         ControlReply::Error(problem) => bodies.push(Body::Error(problem)),
     }
-    let last = bodies.len() - 1;
-    let line = |(i, body)| {
-        let line = Line { v: VERSION, ok: !matches!(body, Body::Error(_)), more: i < last, body };
-        // Plain structs with string keys: serialising them cannot fail.
-        serde_json::to_string(&line).unwrap_or_default() + "\n"
-    };
-    bodies.into_iter().enumerate().map(line).collect()
+    bodies
 }
 
 /// One line of an export, with its end.
@@ -235,82 +241,72 @@ impl Assembler {
             return Err(format!("the server speaks protocol version {}, not {VERSION}", line.v));
         }
         let reply = match (self.0.take(), line.body) {
-            (None, Body::Status(status)) => ControlReply::Status(status),
-            (None, Body::Queue(queue)) => ControlReply::Queue(queue),
-            (None, Body::Stuck(stuck)) => ControlReply::Stuck(stuck),
-            (None, Body::Message(message)) => ControlReply::Message(message),
-            (None, Body::Address(address)) => ControlReply::Address(address),
-            (None, Body::Verified(verified)) => ControlReply::Verified(verified),
-            (None, Body::Ages(ages)) => ControlReply::Ages(ages),
-            (None, Body::Site(site)) => ControlReply::Site(site),
-            (None, Body::Doctor(doctor)) => ControlReply::Doctor(doctor),
-            (None, Body::Users(users)) => ControlReply::Users(users),
-            (Some(ControlReply::Users(mut users)), Body::UserRows(rows)) => {
-                users.rows.extend(rows);
-                ControlReply::Users(users)
-            }
-            (None, Body::Quarantined(message)) => ControlReply::Quarantined(message),
-            (None, Body::Quarantine(list)) => ControlReply::Quarantine(list),
-            (Some(ControlReply::Quarantine(mut list)), Body::QuarantineRows(rows)) => {
-                list.rows.extend(rows);
-                ControlReply::Quarantine(list)
-            }
-            (None, Body::Done(done)) if done.messages.is_some() => {
-                let ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
-                ControlReply::Counted(Box::new(ActionResult {
-                    text,
-                    count,
-                    messages,
-                    in_flight,
-                    unchanged,
-                    kept,
-                    dry_run,
-                    as_of,
-                }))
-            }
-            (None, Body::Done(done)) => ControlReply::Done { text: done.text, count: done.count },
+            (_, Body::Error(problem)) => Some(ControlReply::Error(problem)),
             // These are shown as they come and not kept.
             (None, Body::Envelope(_) | Body::Snapshot(_) | Body::Content(_) | Body::Traffic(_)) if line.more => {
                 return Ok(None);
             }
-            (None, Body::Mailqq(mailqq)) => ControlReply::Mailqq(mailqq),
-            (None, Body::Hosts(hosts)) => ControlReply::Hosts(hosts),
-            (None, Body::Posts(posts)) => ControlReply::Posts(posts),
-            (Some(ControlReply::Mailqq(mut mailqq)), Body::MailqqRows(rows)) => {
-                mailqq.rows.extend(rows);
-                ControlReply::Mailqq(mailqq)
-            }
-            (Some(ControlReply::Hosts(mut hosts)), Body::HostRows(rows)) => {
-                hosts.rows.extend(rows);
-                ControlReply::Hosts(hosts)
-            }
-            (Some(ControlReply::Posts(mut posts)), Body::PostRows(rows)) => {
-                posts.rows.extend(rows);
-                ControlReply::Posts(posts)
-            }
-            (_, Body::Error(problem)) => ControlReply::Error(problem),
-            (Some(ControlReply::Queue(mut queue)), Body::Sites(rows)) => {
-                queue.sites.extend(rows);
-                ControlReply::Queue(queue)
-            }
-            (Some(ControlReply::Stuck(mut stuck)), Body::StuckRecipients(rows)) => {
-                stuck.recipients.extend(rows);
-                ControlReply::Stuck(stuck)
-            }
-            (Some(ControlReply::Stuck(mut stuck)), Body::Sites(rows)) => {
-                stuck.sites.extend(rows);
-                ControlReply::Stuck(stuck)
-            }
-            (Some(ControlReply::Message(mut message)), Body::Recipients(rows)) => {
-                message.recipients.extend(rows);
-                ControlReply::Message(message)
-            }
-            _ => return Err("the lines of the reply do not match".to_owned()),
+            (None, head) => reply_of(head),
+            (Some(reply), rows) => with_rows(reply, rows),
         };
+        let reply = reply.ok_or("the lines of the reply do not match")?;
         if line.more {
             self.0 = Some(reply);
             return Ok(None);
         }
         Ok(Some(reply))
     }
+}
+
+/// The reply that a first line begins, still without rows.
+fn reply_of(head: Body) -> Option<ControlReply> {
+    Some(match head {
+        Body::Status(status) => ControlReply::Status(status),
+        Body::Queue(queue) => ControlReply::Queue(queue),
+        Body::Stuck(stuck) => ControlReply::Stuck(stuck),
+        Body::Message(message) => ControlReply::Message(message),
+        Body::Address(address) => ControlReply::Address(address),
+        Body::Verified(verified) => ControlReply::Verified(verified),
+        Body::Ages(ages) => ControlReply::Ages(ages),
+        Body::Site(site) => ControlReply::Site(site),
+        Body::Doctor(doctor) => ControlReply::Doctor(doctor),
+        Body::Users(users) => ControlReply::Users(users),
+        Body::Quarantined(message) => ControlReply::Quarantined(message),
+        Body::Quarantine(list) => ControlReply::Quarantine(list),
+        Body::Mailqq(mailqq) => ControlReply::Mailqq(mailqq),
+        Body::Hosts(hosts) => ControlReply::Hosts(hosts),
+        Body::Posts(posts) => ControlReply::Posts(posts),
+        Body::Done(done) if done.messages.is_some() => {
+            let ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
+            ControlReply::Counted(Box::new(ActionResult {
+                text,
+                count,
+                messages,
+                in_flight,
+                unchanged,
+                kept,
+                dry_run,
+                as_of,
+            }))
+        }
+        Body::Done(done) => ControlReply::Done { text: done.text, count: done.count },
+        _ => return None,
+    })
+}
+
+/// Adds the rows of a later line, if they belong to the reply.
+fn with_rows(mut reply: ControlReply, rows: Body) -> Option<ControlReply> {
+    match (&mut reply, rows) {
+        (ControlReply::Users(users), Body::UserRows(rows)) => users.rows.extend(rows),
+        (ControlReply::Quarantine(list), Body::QuarantineRows(rows)) => list.rows.extend(rows),
+        (ControlReply::Mailqq(mailqq), Body::MailqqRows(rows)) => mailqq.rows.extend(rows),
+        (ControlReply::Hosts(hosts), Body::HostRows(rows)) => hosts.rows.extend(rows),
+        (ControlReply::Posts(posts), Body::PostRows(rows)) => posts.rows.extend(rows),
+        (ControlReply::Queue(queue), Body::Sites(rows)) => queue.sites.extend(rows),
+        (ControlReply::Stuck(stuck), Body::StuckRecipients(rows)) => stuck.recipients.extend(rows),
+        (ControlReply::Stuck(stuck), Body::Sites(rows)) => stuck.sites.extend(rows),
+        (ControlReply::Message(message), Body::Recipients(rows)) => message.recipients.extend(rows),
+        _ => return None,
+    }
+    Some(reply)
 }

@@ -34,7 +34,7 @@ use super::body::BodyProgress;
 use super::connect_progress::ConnectProgress;
 use super::ending::{close_reason, dsn, for_site, no_session, said, tls_word};
 use super::loops::{self, LoopAction, leads_back};
-use super::opening::{OpenConnection, open_in_time, place};
+use super::opening::{ConnectError, OpenConnection, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
 use super::report_counts::{self, PolicyViolation, SessionEndpoints};
@@ -56,7 +56,7 @@ thread_local! {
 pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Target, signal: Arc<Signal>) {
     let settings = core.settings();
     let begun = core.clock.now();
-    let failed = match open_in_time(&core, &settings, source, &target, &signal, None).await {
+    match open_in_time(&core, &settings, source, &target, &signal, None).await {
         Ok(OpenConnection { stream, smtp, protection }) => {
             let our_ip = report_counts::our_ip(&stream);
             let connection = Connection {
@@ -101,38 +101,52 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
             };
             connection.run().await;
             core.with(|hub, _| hub.connection_gone(conn));
-            return;
         }
         Err(error) => {
-            let failed = error.tls();
-            let word = failed.map_or_else(String::new, |error| format!("failed:{}", error.cause.key()));
-            let why = for_site(error.why(), None, failed, &target);
-            (why, error.text(&target), failed.map(PolicyViolation::of), word)
+            let requested = RequestedConnection { conn, source, target: &target, begun };
+            connect_failed(&core, &settings, requested, &error).await;
         }
-    };
-    let (why, failed, found, word) = failed;
+    }
+}
+
+/// A connection that the scheduler requested.
+#[derive(Clone, Copy)]
+struct RequestedConnection<'a> {
+    conn: ConnId,
+    source: SourceNo,
+    target: &'a Target,
+    begun: Ms,
+}
+
+/// Reports a failed connection to the scheduler, the traffic log, TLS reports and the log.
+async fn connect_failed(
+    core: &Arc<Core>,
+    settings: &Settings,
+    requested: RequestedConnection<'_>,
+    error: &ConnectError,
+) {
+    let RequestedConnection { conn, source, target, begun } = requested;
+    let tls_failure = error.tls();
+    let word = tls_failure.map_or_else(String::new, |error| format!("failed:{}", error.cause.key()));
+    let why = for_site(error.why(), None, tls_failure, target);
+    let (text, violation) = (error.text(target), tls_failure.map(PolicyViolation::of));
     let tally = core.with(|hub, now| {
         hub.connection_gone(conn);
-        hub.connect_failed(conn, why, &failed, now)
+        hub.connect_failed(conn, why, &text, now)
     });
     if matches!(why, NoSession::Reply { .. }) {
-        core.block_lists.of_reply(&target.host, &failed, core.clock.now());
+        core.block_lists.of_reply(&target.host, &text, core.clock.now());
     }
-    let unreached = tally.count(&core).await;
+    let unreached = tally.count(core).await;
     if let Some(tap) = core.live.traffic.of_host(&target.addr) {
-        tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
+        tap.event(core.clock.now(), &format!("connection to {} failed: {text}", place(target)));
     }
-    if let Some(found) = &found {
-        let our_ip = report_counts::source_ip(settings.config.sending.sources.get(usize::from(source)), &target);
-        report_counts::count_unreached(
-            &core,
-            &settings,
-            SessionEndpoints { target: &target, our_ip },
-            &unreached,
-            found,
-        );
+    if let Some(violation) = &violation {
+        let our_ip = report_counts::source_ip(settings.config.sending.sources.get(usize::from(source)), target);
+        let endpoints = SessionEndpoints { target, our_ip };
+        report_counts::count_unreached(core, settings, endpoints, &unreached, violation);
     }
-    log::connect_failed(&core, &via(&settings, source, &target, &word), begun, dsn(why), &failed, &unreached);
+    log::connect_failed(core, &via(settings, source, target, &word), begun, dsn(why), &text, &unreached);
 }
 
 /// Returns the target of a transaction or a failed connection, for the log.

@@ -155,71 +155,32 @@ mod tests {
         use ResponseCode::{BADVERS, FormErr, NXDomain, NoError, NotImp, Refused, ServFail};
         let question = Query::query(name("D.X."), RecordType::A);
         let none = |_: &mut Message| {};
+        let with_answer = |record: Record| {
+            reply(NoError, |r| {
+                r.add_answer(record);
+            })
+        };
+        let with_authority = |code, record: Record| {
+            reply(code, |r| {
+                r.add_authority(record);
+            })
+        };
+        let alias_and_end = reply(NoError, |r| {
+            r.add_answer(alias("d.x.", "e.y.")).add_answer(address("e.y."));
+        });
+        let by_forwarder = reply(NXDomain, |r| r.metadata.recursion_available = true);
+        let by_owner = reply(NXDomain, |r| r.metadata.authoritative = true);
         for (what, reply, has_edns, wanted) in [
-            (
-                "an address",
-                reply(NoError, |r| {
-                    r.add_answer(address("d.x."));
-                }),
-                true,
-                ReplyRating::Final,
-            ),
-            (
-                "an alias alone",
-                reply(NoError, |r| {
-                    r.add_answer(alias("d.x.", "e.y."));
-                }),
-                true,
-                ReplyRating::Final,
-            ),
-            (
-                "an alias with its end",
-                reply(NoError, |r| {
-                    r.add_answer(alias("d.x.", "e.y.")).add_answer(address("e.y."));
-                }),
-                true,
-                ReplyRating::Final,
-            ),
-            (
-                "no data",
-                reply(NoError, |r| {
-                    r.add_authority(soa());
-                }),
-                true,
-                ReplyRating::Final,
-            ),
+            ("an address", with_answer(address("d.x.")), true, ReplyRating::Final),
+            ("an alias alone", with_answer(alias("d.x.", "e.y.")), true, ReplyRating::Final),
+            ("an alias with its end", alias_and_end, true, ReplyRating::Final),
+            ("no data", with_authority(NoError, soa()), true, ReplyRating::Final),
             ("no data, unproven", reply(NoError, none), true, ReplyRating::Unproven),
-            (
-                "a referral upward",
-                reply(NoError, |r| {
-                    r.add_authority(ns());
-                }),
-                true,
-                ReplyRating::Unproven,
-            ),
-            (
-                "another name's address",
-                reply(NoError, |r| {
-                    r.add_answer(address("e.x."));
-                }),
-                true,
-                ReplyRating::Unproven,
-            ),
-            (
-                "no such name",
-                reply(NXDomain, |r| {
-                    r.add_authority(soa());
-                }),
-                true,
-                ReplyRating::Final,
-            ),
-            (
-                "the same of a forwarder",
-                reply(NXDomain, |r| r.metadata.recursion_available = true),
-                true,
-                ReplyRating::Final,
-            ),
-            ("the same of its owner", reply(NXDomain, |r| r.metadata.authoritative = true), true, ReplyRating::Final),
+            ("a referral upward", with_authority(NoError, ns()), true, ReplyRating::Unproven),
+            ("another name's address", with_answer(address("e.x.")), true, ReplyRating::Unproven),
+            ("no such name", with_authority(NXDomain, soa()), true, ReplyRating::Final),
+            ("the same of a forwarder", by_forwarder, true, ReplyRating::Final),
+            ("the same of its owner", by_owner, true, ReplyRating::Final),
             ("the same of nobody", reply(NXDomain, none), true, ReplyRating::Unproven),
             ("SERVFAIL", reply(ServFail, |r| r.edns = Some(Edns::new())), true, ReplyRating::Failure),
             ("SERVFAIL without EDNS", reply(ServFail, none), false, ReplyRating::Failure),

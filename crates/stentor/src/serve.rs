@@ -152,6 +152,57 @@ pub struct Server {
     control: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>,
 }
 
+/// Builds the core over the replayed store; nothing runs yet.
+fn build_core(
+    settings: &Arc<Settings>,
+    clock: &Clock,
+    journal: &mut Journal,
+    store: Store,
+    addresses: &[SocketAddr],
+    memory_limit: Option<u64>,
+) -> Result<Arc<Core>, StartError> {
+    let bodies = memory_limit.map_or(BODIES_BYTES_MAX, |limit| BODIES_BYTES_MAX.min((limit / BODIES_PART) as usize));
+    let mut sched = Scheduler::new(settings.sched.clone(), clock.now());
+    settings.give_rules(None, &mut sched);
+    settings.give_queue_only(&mut sched, clock.now());
+    Ok(Core::new(Parts {
+        clock: clock.clone(),
+        hub: Hub::new(store, sched, bodies),
+        reader: journal.reader(),
+        log: Logs::start(&settings.config.log, &settings.config.hostname).map_err(StartError::Log)?,
+        history: history(settings, clock)?,
+        resolver: Resolver::new(settings.resolver(addresses))?,
+        next_content_id: journal.next_content_id(),
+        actor: Arc::new(Tasks::new(Handle::current())),
+        settings: settings.clone(),
+        memory_limit,
+    }))
+}
+
+fn start_committer(core: &Arc<Core>, journal: Journal) -> Result<JoinHandle<Journal>, StartError> {
+    let committer = Committer::new(core.clone(), journal);
+    let thread = std::thread::Builder::new().name("committer".to_owned());
+    thread.spawn(move || committer.run()).map_err(StartError::Thread)
+}
+
+/// Starts the tasks that act at certain times: checks, reports, expiries and digests.
+fn start_timed_work(core: &Arc<Core>, links: &Arc<Links>) {
+    tokio::spawn(core.clone().watch_limits());
+    tokio::spawn(stentor_admin::health::watch(core.clone()));
+    tokio::spawn(ticker::run(core.clone(), report::due));
+    tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
+    tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
+    tokio::spawn(stentor_delivery::resume_when_over(core.clone()));
+}
+
+/// Watches memory even without a limit: one may be set while the server runs.
+fn start_memory_watch(core: &Arc<Core>, group: MemoryGroup, limit: Option<u64>) {
+    if let Some(bytes) = limit {
+        tracing::info!(bytes, body_bytes_max = core.body_bytes_max, "the control group limits memory");
+    }
+    tokio::spawn(core.clone().watch_memory(group));
+}
+
 /// Reads the subscriber files. Until that is done, posts wait at RCPT.
 fn read_lists(core: &Arc<Core>) {
     core.lists.remove_unconfigured(core);
@@ -183,24 +234,7 @@ impl Server {
         let security = Security::open(config, &certificates.store, None, &clock).map_err(StartError::Security)?;
         let group = MemoryGroup::of_this_process();
         let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
-        let bodies =
-            memory_limit.map_or(BODIES_BYTES_MAX, |limit| BODIES_BYTES_MAX.min((limit / BODIES_PART) as usize));
-        let mut sched = Scheduler::new(settings.sched.clone(), clock.now());
-        settings.give_rules(None, &mut sched);
-        settings.give_queue_only(&mut sched, clock.now());
-        let hub = Hub::new(store, sched, bodies);
-        let core = Core::new(Parts {
-            clock: clock.clone(),
-            hub,
-            reader: journal.reader(),
-            log: Logs::start(&settings.config.log, &settings.config.hostname).map_err(StartError::Log)?,
-            history: history(&settings, &clock)?,
-            resolver: Resolver::new(settings.resolver(&addresses))?,
-            next_content_id: journal.next_content_id(),
-            actor: Arc::new(Tasks::new(Handle::current())),
-            settings: settings.clone(),
-            memory_limit,
-        });
+        let core = build_core(&settings, &clock, &mut journal, store, &addresses, memory_limit)?;
         core.replace_security(Arc::new(security));
         tokio::spawn(security::watch(core.clone()));
         tokio::spawn(certificates.clone().keep(core.clone()));
@@ -210,28 +244,15 @@ impl Server {
         tokio::spawn(sts::keep_fresh(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
-        let committer = Committer::new(core.clone(), journal);
-        let committer = std::thread::Builder::new()
-            .name("committer".to_owned())
-            .spawn(move || committer.run())
-            .map_err(StartError::Thread)?;
+        let committer = start_committer(&core, journal)?;
         submission::recover(&core, &mut accepted);
         resume(&core);
         tokio::spawn(core.clone().tick());
-        tokio::spawn(core.clone().watch_limits());
-        tokio::spawn(stentor_admin::health::watch(core.clone()));
         let webhooks = stentor_push::start(&core);
-        tokio::spawn(ticker::run(core.clone(), report::due));
-        tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
         let links = Arc::new(Links::load(&settings.config.data_dir));
-        tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
-        tokio::spawn(stentor_delivery::resume_when_over(core.clone()));
-        // Watched even without a limit: one may be set while the server runs.
+        start_timed_work(&core, &links);
         if let Some(group) = group {
-            if let Some(bytes) = memory_limit {
-                tracing::info!(bytes, body_bytes_max = core.body_bytes_max, "the control group limits memory");
-            }
-            tokio::spawn(core.clone().watch_memory(group));
+            start_memory_watch(&core, group, memory_limit);
         }
         read_lists(&core);
         let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));

@@ -46,6 +46,7 @@ fn raw() -> impl Strategy<Value = Raw> {
         })
 }
 
+#[allow(clippy::too_many_lines, reason = "one line for each field of all records")]
 fn record(raw: &Raw) -> Record<'_> {
     let (t, n) = (|at: usize| raw.texts[at].as_str(), raw.numbers);
     let stats = [Stat::Sent, Stat::Deferred, Stat::Bounced, Stat::Expired, Stat::Removed, Stat::Coalesced];

@@ -7,6 +7,7 @@
 //! `message/rfc822` is streamed, a piece at a time in memory, with sender and recipients in the query; JSON is held as
 //! a whole, within the memory for bodies. A submission is completed even if its client has gone.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Json;
@@ -317,24 +318,8 @@ async fn run(
     if let Err(reply) = transaction.filtered_locally(core, settings, who.trim_start_matches("token=")).await {
         return Err(reply.into());
     }
-    let mut refused = Vec::new();
     let count = recipients.len();
-    let speaker = Speaker {
-        client: *client,
-        name: ClientName::Unknown,
-        helo: "",
-        may_relay: true,
-        proof: ClientProof::None,
-        session: None,
-        stranger: Stranger::UNKNOWN,
-    };
-    for address in recipients {
-        let text = address.as_str().to_owned();
-        let reply = transaction.rcpt(core, settings, speaker, RcptTo { address, notify: None, orcpt: None }).await;
-        if reply.code != 250 {
-            refused.push(RefusedRcpt { address: text, reply });
-        }
-    }
+    let refused = add_recipients(core, settings, &mut transaction, recipients, *client).await;
     if !refused.is_empty() && (!order.partial || refused.len() == count) {
         let is_late = refused.iter().any(|rcpt| rcpt.reply.code < 500);
         let (code, class) = if is_late { (450, 4) } else { (550, 5) };
@@ -373,6 +358,34 @@ async fn run(
     }
     let messages = assigned.get().into_iter().flatten().map(message).collect();
     Ok(InjectionResult { text: reply.text.to_string(), messages, refused: refused.iter().map(refusal).collect() })
+}
+
+/// Adds recipients to the transaction; returns those that were refused.
+async fn add_recipients(
+    core: &Arc<Core>,
+    settings: &Arc<Settings>,
+    transaction: &mut Transaction,
+    recipients: Vec<Address>,
+    client: IpAddr,
+) -> Vec<RefusedRcpt> {
+    let speaker = Speaker {
+        client,
+        name: ClientName::Unknown,
+        helo: "",
+        may_relay: true,
+        proof: ClientProof::None,
+        session: None,
+        stranger: Stranger::UNKNOWN,
+    };
+    let mut refused = Vec::new();
+    for address in recipients {
+        let text = address.as_str().to_owned();
+        let reply = transaction.rcpt(core, settings, speaker, RcptTo { address, notify: None, orcpt: None }).await;
+        if reply.code != 250 {
+            refused.push(RefusedRcpt { address: text, reply });
+        }
+    }
+    refused
 }
 
 /// Adds octets; full pieces go to the transaction.

@@ -208,15 +208,16 @@ fn unknown_kinds_refuse_or_are_skipped_by_their_number() {
     assert_eq!(Event::decode(&[]), Err(EventError::Short));
 }
 
+fn bytes(event: Event<'_>) -> Vec<u8> {
+    let mut buf = Vec::new();
+    event.encode(&mut buf);
+    buf
+}
+
 /// The bytes of format versions 1 and 2, as documented in docs/design/journal-events.md: a change that breaks old
 /// journals fails here.
 #[test]
 fn bytes_are_as_documented() {
-    let bytes = |event: Event<'_>| {
-        let mut buf = Vec::new();
-        event.encode(&mut buf);
-        buf
-    };
     let entries = vec![(AddressId(5), "a@b"), (AddressId(6), "c@d")];
     assert_eq!(bytes(Event::Intern { entries }), b"\x01\x0a\x03a@b\x00\x03c@d");
     let outcome = Event::Outcome {
@@ -244,6 +245,10 @@ fn bytes_are_as_documented() {
     assert_eq!(suspend(true, "bounce:list:l", 300, "no"), b"\x09\x0dbounce:list:l\xac\x02\x02no");
     assert_eq!(suspend(false, "site:mx", 0, ""), b"\x0a\x07site:mx");
     assert_eq!(bytes(Event::ClockMoved { since: MessageId(300), by: -2 }), b"\x82\xac\x02\x03");
+}
+
+#[test]
+fn bytes_of_messages_are_as_documented() {
     let accept = Accept {
         id: MessageId(300),
         content: ContentId(2),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Line, Out};
 use crate::civil::Zone;
-use crate::record::{Accepted, Attempt, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached};
+use crate::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached};
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -120,89 +120,95 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
     // The time must end the text: a space must follow it.
     let stamp = format!("{} ", entry.time);
     let Some((at, _)) = super::stamp::Stamps::new(Zone::utc(), 0).rfc3339(&stamp) else { return Line::Broken };
-    let id = &*entry.id;
     let none = Relay::default();
     let relay = entry.relay.as_ref().unwrap_or(&none);
     match &*entry.event {
-        "accepted" => out.put(&Record::Accepted(Accepted {
-            at,
-            id,
-            from: &entry.from,
-            size: entry.size,
-            recipients: entry.nrcpts,
-            message_id: &entry.msgid,
-            client_host: &relay.host,
-            client: relay.ip.parse().ok(),
-            proto: &entry.proto,
-            is_bulk: entry.class.is_bulk(),
-            list: &entry.list,
-            policy: &entry.policy,
-            tls: &entry.tls,
-            named: entry.orig_to.iter().map(|to| &**to).collect(),
-            marks: &entry.marks,
-            orig_from: &entry.orig_from,
-            user: &entry.user,
-        })),
+        "accepted" => out.put(&Record::Accepted(accepted(&entry, relay, at))),
         "attempt" => {
-            let Some(stat) = stat(&entry.stat) else { return Line::Broken };
-            out.put(&Record::Attempt(Attempt {
-                at,
-                id,
-                to: entry.to.all(),
-                from: &entry.from,
-                list: &entry.list,
-                source: &entry.source,
-                mailer: &entry.mailer,
-                host: &relay.host,
-                ip: relay.ip.parse().ok(),
-                port: relay.port,
-                delay_ms: entry.delay_ms,
-                xdelay_ms: entry.xdelay_ms,
-                stat,
-                dsn: &entry.dsn,
-                reply: &entry.reply,
-                tls: &entry.tls,
-                recoded: Recoded::named(&entry.recoded),
-                size: entry.size,
-                unreached: entry.waiting.map(|waiting| {
-                    let domains = entry.domains.iter().map(|(domain, waiting)| (&**domain, *waiting)).collect();
-                    Box::new(Unreached { site: &entry.site, waiting, domains })
-                }),
-                ..Attempt::default()
-            }));
+            let Some(attempt) = attempt(&entry, relay, at) else { return Line::Broken };
+            out.put(&Record::Attempt(attempt));
         }
-        "refused" => out.put(&Record::Refused(Refused {
-            at,
-            client: relay.ip.parse().ok(),
-            from: &entry.from,
-            to: match &entry.to {
-                Recipients::Many(many) => many.first().map_or("", |to| to),
-                Recipients::One(one) => one,
-            },
-            reply: &entry.reply,
-            policy: &entry.policy,
-            message_id: &entry.msgid,
-            named: entry.orig_to.iter().map(|to| &**to).collect(),
-            user: &entry.user,
-            ..Refused::default()
-        })),
-        "note" => {
-            let to = entry.to.all();
-            // Recipients whose mail was dropped by a rule or an alias.
-            let topic = if to.is_empty() { Topic::Server } else { Topic::Policy };
-            out.put(&Record::Note(Note {
-                at,
-                id,
-                text: &entry.text,
-                topic,
-                to,
-                message_id: &entry.msgid,
-                ..Note::default()
-            }));
-        }
+        "refused" => out.put(&Record::Refused(refused(&entry, relay, at))),
+        "note" => out.put(&Record::Note(note(&entry, at))),
         _ => return Line::Other,
     }
     Line::Read
+}
+
+fn accepted<'a>(entry: &'a Entry<'_>, relay: &'a Relay<'_>, at: Ms) -> Accepted<'a> {
+    Accepted {
+        at,
+        id: &entry.id,
+        from: &entry.from,
+        size: entry.size,
+        recipients: entry.nrcpts,
+        message_id: &entry.msgid,
+        client_host: &relay.host,
+        client: relay.ip.parse().ok(),
+        proto: &entry.proto,
+        is_bulk: entry.class.is_bulk(),
+        list: &entry.list,
+        policy: &entry.policy,
+        tls: &entry.tls,
+        named: entry.orig_to.iter().map(|to| &**to).collect(),
+        marks: &entry.marks,
+        orig_from: &entry.orig_from,
+        user: &entry.user,
+    }
+}
+
+/// `None`: an unknown result.
+fn attempt<'a>(entry: &'a Entry<'_>, relay: &'a Relay<'_>, at: Ms) -> Option<Attempt<'a>> {
+    Some(Attempt {
+        at,
+        id: &entry.id,
+        to: entry.to.all(),
+        from: &entry.from,
+        list: &entry.list,
+        source: &entry.source,
+        mailer: &entry.mailer,
+        host: &relay.host,
+        ip: relay.ip.parse().ok(),
+        port: relay.port,
+        delay_ms: entry.delay_ms,
+        xdelay_ms: entry.xdelay_ms,
+        stat: stat(&entry.stat)?,
+        dsn: &entry.dsn,
+        reply: &entry.reply,
+        tls: &entry.tls,
+        recoded: Recoded::named(&entry.recoded),
+        size: entry.size,
+        unreached: entry.waiting.map(|waiting| {
+            let domains = entry.domains.iter().map(|(domain, waiting)| (&**domain, *waiting)).collect();
+            Box::new(Unreached { site: &entry.site, waiting, domains })
+        }),
+        ..Attempt::default()
+    })
+}
+
+fn refused<'a>(entry: &'a Entry<'_>, relay: &'a Relay<'_>, at: Ms) -> Refused<'a> {
+    Refused {
+        at,
+        client: relay.ip.parse().ok(),
+        from: &entry.from,
+        to: match &entry.to {
+            Recipients::Many(many) => many.first().map_or("", |to| to),
+            Recipients::One(one) => one,
+        },
+        reply: &entry.reply,
+        policy: &entry.policy,
+        message_id: &entry.msgid,
+        named: entry.orig_to.iter().map(|to| &**to).collect(),
+        user: &entry.user,
+        ..Refused::default()
+    }
+}
+
+fn note<'a>(entry: &'a Entry<'_>, at: Ms) -> Note<'a> {
+    let to = entry.to.all();
+    // Recipients whose mail was dropped by a rule or an alias.
+    let topic = if to.is_empty() { Topic::Server } else { Topic::Policy };
+    Note { at, id: &entry.id, text: &entry.text, topic, to, message_id: &entry.msgid, ..Note::default() }
 }
 
 fn stat(text: &str) -> Option<Stat> {

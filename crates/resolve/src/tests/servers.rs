@@ -93,6 +93,7 @@ fn data_of(question: &Query) -> Vec<RData> {
     }
 }
 
+#[allow(clippy::too_many_lines, reason = "one short arm for each manner")]
 fn respond(manner: Manner, octets: &[u8], is_tcp: bool) -> Option<Vec<u8>> {
     let query = Message::from_vec(octets).ok()?;
     let question = query.queries.first()?.clone();

@@ -58,7 +58,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
     let mut session = ServerSession::new(Arc::new(config), true, 0);
     let mut open: Option<Transaction<'_>> = None;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
-    let (mut before, mut has_bare_ends) = (b'\n', None);
+    let mut ends = LineEnds { before: b'\n', are_bare: None };
     let lost = |error: io::Error| ExitError::later(format!("the session ended: {error}"));
     loop {
         let step = session.step(0);
@@ -75,23 +75,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                 if octets.is_empty() {
                     return Ok(());
                 }
-                let n = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
-                let chunk = usize::try_from(session.chunk_bytes_left()).unwrap_or(usize::MAX);
-                let n = if chunk > 0 { n.min(chunk) } else { n };
-                match &octets[..n] {
-                    [line @ .., b'\n'] if chunk == 0 => {
-                        let is_bare = line.last().copied().unwrap_or(before) != b'\r';
-                        if is_bare && *has_bare_ends.get_or_insert(is_bare) {
-                            session.receive(line);
-                            session.receive(b"\r\n");
-                        } else {
-                            has_bare_ends.get_or_insert(is_bare);
-                            session.receive(&octets[..n]);
-                        }
-                    }
-                    line => session.receive(line),
-                }
-                before = octets[n - 1];
+                let n = ends.receive_line(&mut session, octets);
                 input.consume(n);
             }
             Step::Mail(mail) => {
@@ -132,6 +116,37 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
             }
             Step::Reset | Step::Refused { .. } => open = None,
         }
+    }
+}
+
+/// Line ends of the client: the first one decides whether a bare LF counts as CR LF.
+struct LineEnds {
+    /// The last octet received.
+    before: u8,
+    are_bare: Option<bool>,
+}
+
+impl LineEnds {
+    /// Passes one line, or what there is of it, to the session; returns its octets.
+    fn receive_line(&mut self, session: &mut ServerSession, octets: &[u8]) -> usize {
+        let n = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
+        let chunk = usize::try_from(session.chunk_bytes_left()).unwrap_or(usize::MAX);
+        let n = if chunk > 0 { n.min(chunk) } else { n };
+        match &octets[..n] {
+            [line @ .., b'\n'] if chunk == 0 => {
+                let is_bare = line.last().copied().unwrap_or(self.before) != b'\r';
+                if is_bare && *self.are_bare.get_or_insert(is_bare) {
+                    session.receive(line);
+                    session.receive(b"\r\n");
+                } else {
+                    self.are_bare.get_or_insert(is_bare);
+                    session.receive(&octets[..n]);
+                }
+            }
+            line => session.receive(line),
+        }
+        self.before = octets[n - 1];
+        n
     }
 }
 

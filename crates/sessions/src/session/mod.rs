@@ -21,7 +21,7 @@ use stentor_policy::counted_as;
 use stentor_reputation::{ClientBehaviour, Event};
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, SessionFacts, TlsFacts};
-use stentor_smtp::server::{ServerSession, Step, Xclient, XclientName};
+use stentor_smtp::server::{MailFrom, RcptTo, ServerSession, Step, Xclient, XclientName};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -335,65 +335,8 @@ impl Session {
             Step::Mail(_) if *self.stop.borrow() => {
                 self.smtp.answer(Reply::fixed(421, Enhanced::new(4, 3, 2), "Service is closing"));
             }
-            Step::Mail(mail) => {
-                self.count(Event::Message);
-                let begun = Transaction::begin(&self.core, mail, self.client, self.trusted, self.login.as_deref());
-                let begun = begun.and_then(|begun| self.submits(begun));
-                let reply = match begun {
-                    Ok(transaction) if self.settings.milters.is_empty() => {
-                        self.transaction = Some(transaction);
-                        Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok")
-                    }
-                    Ok(transaction) => Box::pin(self.filtered(transaction)).await,
-                    Err(reply) => reply,
-                };
-                self.smtp.answer(reply);
-            }
-            Step::Rcpt(rcpt) => {
-                self.count(Event::Recipient);
-                if self.asker.is_none() && self.settings.rules.asks_dns() {
-                    let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
-                    self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
-                }
-                let mechanism = self.mechanism();
-                let reply = match &mut self.transaction {
-                    Some(transaction) => {
-                        let session = SessionFacts {
-                            client_port: self.port,
-                            server: self.server,
-                            is_esmtp: self.smtp.is_esmtp(),
-                            login: self.login.as_deref(),
-                            mechanism,
-                            tls: secure::tls_facts(&self.stream, self.is_proxied, self.proven.is_some()),
-                            size: None,
-                            instance: "",
-                        };
-                        let speaker = Speaker {
-                            client: self.client,
-                            name: self.name.as_deref(),
-                            helo: self.smtp.helo(),
-                            may_relay: self.trusted,
-                            proof: match (&self.login, &self.proven, &self.unproven) {
-                                (Some(user), ..) => ClientProof::Login(user),
-                                (None, Some(name), _) => ClientProof::Certificate(name),
-                                (None, None, Some(why)) => ClientProof::Ignored(why),
-                                (None, None, None) => ClientProof::None,
-                            },
-                            session: self.settings.tables.has_services().then_some(&session),
-                            stranger: Stranger {
-                                behaviour: self.behaviour,
-                                asker: self.asker.as_ref(),
-                                greylist: Some(&self.core.greylist),
-                            },
-                        };
-                        transaction.rcpt(&self.core, &self.settings, speaker, rcpt).await
-                    }
-                    None => Reply::fixed(503, Enhanced::new(5, 5, 1), "MAIL first"),
-                };
-                let intake = &self.core.live.health.intake;
-                intake.recipients.answered(&reply, self.whom());
-                self.smtp.answer(reply);
-            }
+            Step::Mail(mail) => self.answer_mail(mail).await,
+            Step::Rcpt(rcpt) => self.answer_rcpt(rcpt).await,
             Step::Client(said) => Box::pin(self.becomes(&said)).await,
             Step::Unknown { line, reply } => {
                 let reply = Box::pin(self.milters_on_unknown(&line)).await.unwrap_or(reply);
@@ -424,6 +367,67 @@ impl Session {
             Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
         }
         Ok(())
+    }
+
+    async fn answer_mail(&mut self, mail: MailFrom) {
+        self.count(Event::Message);
+        let begun = Transaction::begin(&self.core, mail, self.client, self.trusted, self.login.as_deref());
+        let begun = begun.and_then(|begun| self.submits(begun));
+        let reply = match begun {
+            Ok(transaction) if self.settings.milters.is_empty() => {
+                self.transaction = Some(transaction);
+                Reply::fixed(250, Enhanced::new(2, 1, 0), "Ok")
+            }
+            Ok(transaction) => Box::pin(self.filtered(transaction)).await,
+            Err(reply) => reply,
+        };
+        self.smtp.answer(reply);
+    }
+
+    async fn answer_rcpt(&mut self, rcpt: RcptTo) {
+        self.count(Event::Recipient);
+        if self.asker.is_none() && self.settings.rules.asks_dns() {
+            let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
+            self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
+        }
+        let mechanism = self.mechanism();
+        let reply = match &mut self.transaction {
+            Some(transaction) => {
+                let session = SessionFacts {
+                    client_port: self.port,
+                    server: self.server,
+                    is_esmtp: self.smtp.is_esmtp(),
+                    login: self.login.as_deref(),
+                    mechanism,
+                    tls: secure::tls_facts(&self.stream, self.is_proxied, self.proven.is_some()),
+                    size: None,
+                    instance: "",
+                };
+                let speaker = Speaker {
+                    client: self.client,
+                    name: self.name.as_deref(),
+                    helo: self.smtp.helo(),
+                    may_relay: self.trusted,
+                    proof: match (&self.login, &self.proven, &self.unproven) {
+                        (Some(user), ..) => ClientProof::Login(user),
+                        (None, Some(name), _) => ClientProof::Certificate(name),
+                        (None, None, Some(why)) => ClientProof::Ignored(why),
+                        (None, None, None) => ClientProof::None,
+                    },
+                    session: self.settings.tables.has_services().then_some(&session),
+                    stranger: Stranger {
+                        behaviour: self.behaviour,
+                        asker: self.asker.as_ref(),
+                        greylist: Some(&self.core.greylist),
+                    },
+                };
+                transaction.rcpt(&self.core, &self.settings, speaker, rcpt).await
+            }
+            None => Reply::fixed(503, Enhanced::new(5, 5, 1), "MAIL first"),
+        };
+        let intake = &self.core.live.health.intake;
+        intake.recipients.answered(&reply, self.whom());
+        self.smtp.answer(reply);
     }
 
     /// Handles the beginning of a body.

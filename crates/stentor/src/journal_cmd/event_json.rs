@@ -6,6 +6,7 @@ use stentor_queue::event::{Accept, Event, Ret, Tally};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
+#[allow(clippy::too_many_lines, reason = "one short arm for each event")]
 pub fn event(event: &Event<'_>) -> Value {
     match event {
         Event::Intern { entries } => {

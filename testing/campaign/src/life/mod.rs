@@ -161,6 +161,27 @@ impl Shared {
     }
 }
 
+/// The mutations of a start: forgets a part of what was replayed.
+fn forget_replayed(core: &Arc<Core>, mutation: Mutation) {
+    if mutation == Mutation::QueueOnlyForgotten {
+        core.with(|hub, _| {
+            for (what, ..) in hub.store.queue_only() {
+                hub.sched.set_suspended(what, false, 0, "");
+            }
+        });
+    }
+    if mutation == Mutation::QuarantineForgotten {
+        core.with(|hub, now| {
+            let quarantined: Vec<_> = hub.store.quarantined(None).map(|m| m.as_accepted(m.pending().clone())).collect();
+            for accept in quarantined {
+                let from = accept.id;
+                let accept = Box::new(Accept { id: hub.store.next_message_id(now), ..accept });
+                hub.apply(Event::QuarantineReleased { from, by: None, accept });
+            }
+        });
+    }
+}
+
 impl<'a> Life<'a> {
     /// Opens what is on the disk as a start does, and lets the ledger judge it.
     pub fn start(
@@ -231,23 +252,7 @@ impl<'a> Life<'a> {
             is_short: false,
             recovery_ms: 0,
         };
-        if mutation == Mutation::QueueOnlyForgotten {
-            life.core.with(|hub, _| {
-                for (what, ..) in hub.store.queue_only() {
-                    hub.sched.set_suspended(what, false, 0, "");
-                }
-            });
-        }
-        if mutation == Mutation::QuarantineForgotten {
-            life.core.with(|hub, now| {
-                let kept: Vec<_> = hub.store.quarantined(None).map(|m| m.as_accepted(m.pending().clone())).collect();
-                for accept in kept {
-                    let from = accept.id;
-                    let accept = Box::new(Accept { id: hub.store.next_message_id(now), ..accept });
-                    hub.apply(Event::QuarantineReleased { from, by: None, accept });
-                }
-            });
-        }
+        forget_replayed(&life.core, mutation);
         life.check_contents()?;
         resume(&life.core);
         Ok(Some(life))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use stentor_core::envelope::EnvelopeRecipients;
 use stentor_core::hub::Hub;
-use stentor_core::intake::{FateRecord, Job, Turn};
+use stentor_core::intake::{FateRecord, Job, Submission, Turn};
 use stentor_core::verb::QueueChange;
 use stentor_journal::Batch;
 use stentor_queue::event::{Accept, Event, Fate, encode_accept, encode_intern};
@@ -102,39 +102,7 @@ impl Life<'_> {
             for job in jobs {
                 match job {
                     Job::Accept { submission, .. } => {
-                        for envelope in &submission.envelopes {
-                            let pending = match &envelope.recipients {
-                                EnvelopeRecipients::List => {
-                                    ledger.durable.lists.get("l").map(|list| list.1.clone()).unwrap_or_default()
-                                }
-                                EnvelopeRecipients::Interned(ids, ..) => texts(&hub.store, ids),
-                                EnvelopeRecipients::Addresses(all) => {
-                                    all.iter().map(|to| to.entry().into_owned()).collect()
-                                }
-                            };
-                            let key = &envelope.message_id;
-                            if envelope.is_report {
-                                ledger.bodies.insert(key.clone(), submission.last.clone());
-                            }
-                            expanded.insert(key.clone(), pending.clone());
-                            let entry = Entry {
-                                total: pending.len() as u64,
-                                pending,
-                                sender: envelope.sender.clone(),
-                                list: envelope.list.clone(),
-                                size: submission.size + envelope.prefix.len() as u64,
-                                held: false,
-                            };
-                            if envelope.is_quarantined {
-                                model.quarantine(key, entry);
-                            } else {
-                                model.accept(key, entry);
-                            }
-                        }
-                        for FateRecord { message, fate, ids, audit } in &submission.fate_records {
-                            model.audit.extend(audit.as_ref().map(audit_line));
-                            ledger.ends(hub, &mut model, *message, *fate, ids);
-                        }
+                        expanded.extend(expect_messages(ledger, hub, &mut model, submission));
                     }
                     Job::List { name, ids, .. } => {
                         let version = model.lists.get(name).map_or(1, |list| list.0 + 1);
@@ -142,43 +110,7 @@ impl Life<'_> {
                     }
                     Job::Verb { job, .. } => {
                         model.audit.push(audit_line(&job.audit));
-                        match &job.change {
-                            QueueChange::Settle { fate, recipients } => {
-                                for (message, ids) in recipients {
-                                    ledger.ends(hub, &mut model, *message, *fate, ids);
-                                }
-                            }
-                            QueueChange::Hold { held, messages } => {
-                                for id in messages {
-                                    if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
-                                        let who = texts(&hub.store, message.pending());
-                                        model.hold(message.message_id(), *held, &who);
-                                    }
-                                }
-                            }
-                            QueueChange::Suspend { suspended, what, .. } if what.starts_with("queue_only:") => {
-                                if *suspended {
-                                    model.queue_only.insert(what.clone());
-                                } else {
-                                    model.queue_only.remove(what);
-                                }
-                            }
-                            // Nothing else is suspended here.
-                            QueueChange::Suspend { suspended, what, until, .. } => {
-                                model.bounce(what, suspended.then_some(*until));
-                            }
-                            QueueChange::EndQuarantine { fate, recipients } => {
-                                for (message, ids) in recipients {
-                                    ledger.leaves(hub, &mut model, *message, Some(*fate), ids);
-                                }
-                            }
-                            QueueChange::ReleaseQuarantined { parts } => {
-                                for part in parts {
-                                    ledger.leaves(hub, &mut model, part.from, None, &part.ids);
-                                }
-                            }
-                            QueueChange::TryNow { .. } | QueueChange::RunQueue => {}
-                        }
+                        expect_change(ledger, hub, &mut model, &job.change);
                     }
                     Job::Piece { .. } | Job::Intern { .. } | Job::Unlist { .. } | Job::Drop { .. } => {}
                 }
@@ -280,4 +212,80 @@ fn is_simple(jobs: &[Job]) -> bool {
         && submission.envelopes.len() == 1
         && submission.last.len() as u64 == submission.size
         && matches!(submission.envelopes[0].recipients, EnvelopeRecipients::Addresses(_))
+}
+
+/// Adds a submission to the model; returns the recipients of each message.
+fn expect_messages(ledger: &mut Ledger, hub: &Hub, model: &mut Model, submission: &Submission) -> Expanded {
+    let mut expanded = Expanded::new();
+    for envelope in &submission.envelopes {
+        let pending = match &envelope.recipients {
+            EnvelopeRecipients::List => ledger.durable.lists.get("l").map(|list| list.1.clone()).unwrap_or_default(),
+            EnvelopeRecipients::Interned(ids, ..) => texts(&hub.store, ids),
+            EnvelopeRecipients::Addresses(all) => all.iter().map(|to| to.entry().into_owned()).collect(),
+        };
+        let key = &envelope.message_id;
+        if envelope.is_report {
+            ledger.bodies.insert(key.clone(), submission.last.clone());
+        }
+        expanded.insert(key.clone(), pending.clone());
+        let entry = Entry {
+            total: pending.len() as u64,
+            pending,
+            sender: envelope.sender.clone(),
+            list: envelope.list.clone(),
+            size: submission.size + envelope.prefix.len() as u64,
+            held: false,
+        };
+        if envelope.is_quarantined {
+            model.quarantine(key, entry);
+        } else {
+            model.accept(key, entry);
+        }
+    }
+    for FateRecord { message, fate, ids, audit } in &submission.fate_records {
+        model.audit.extend(audit.as_ref().map(audit_line));
+        ledger.ends(hub, model, *message, *fate, ids);
+    }
+    expanded
+}
+
+/// Applies an operator's change to the model.
+fn expect_change(ledger: &mut Ledger, hub: &Hub, model: &mut Model, change: &QueueChange) {
+    match change {
+        QueueChange::Settle { fate, recipients } => {
+            for (message, ids) in recipients {
+                ledger.ends(hub, model, *message, *fate, ids);
+            }
+        }
+        QueueChange::Hold { held, messages } => {
+            for id in messages {
+                if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
+                    let who = texts(&hub.store, message.pending());
+                    model.hold(message.message_id(), *held, &who);
+                }
+            }
+        }
+        QueueChange::Suspend { suspended, what, .. } if what.starts_with("queue_only:") => {
+            if *suspended {
+                model.queue_only.insert(what.clone());
+            } else {
+                model.queue_only.remove(what);
+            }
+        }
+        // Nothing else is suspended here.
+        QueueChange::Suspend { suspended, what, until, .. } => {
+            model.bounce(what, suspended.then_some(*until));
+        }
+        QueueChange::EndQuarantine { fate, recipients } => {
+            for (message, ids) in recipients {
+                ledger.leaves(hub, model, *message, Some(*fate), ids);
+            }
+        }
+        QueueChange::ReleaseQuarantined { parts } => {
+            for part in parts {
+                ledger.leaves(hub, model, part.from, None, &part.ids);
+            }
+        }
+        QueueChange::TryNow { .. } | QueueChange::RunQueue => {}
+    }
 }

@@ -13,7 +13,7 @@ use stentor_core::clock::Clock;
 use stentor_core::committer::Committer;
 use stentor_core::envelope::{AcceptanceFacts, EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::hub::{Act, Hub};
-use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job, Submission, Ticket, Turn};
+use stentor_core::intake::{IntakeRefusal, Job, Submission, Ticket, Turn};
 use stentor_core::replay::replay_heard;
 use stentor_core::{Actor, Core, Parts, Settings};
 use stentor_delivery::bounce;
@@ -319,54 +319,57 @@ fn what_no_batch_holds_is_refused_for_good_and_takes_nothing_along() {
     assert_eq!(IntakeRefusal::TooLarge.reply().code, 552);
 }
 
+fn intern_subscribers(bench: &mut Bench) -> IdSet {
+    let mut ids = IdSet::new();
+    for chunk in 0..12 {
+        let addresses: Vec<String> =
+            (0..2_048).map(|n| format!("subscriber-{chunk}-{n}@list-of-many.example")).collect();
+        let (answer, ticket) = oneshot::channel();
+        bench.core.intake.push(Job::Intern { addresses, answer });
+        for id in bench.answer(ticket).unwrap().ids {
+            ids.insert(id.0);
+        }
+    }
+    ids
+}
+
+/// Pushes a job of any kind and size; some are larger than a batch can be.
+fn push_job(bench: &mut Bench, rng: &mut Rng, ids: &IdSet, round: u32) -> Ticket<()> {
+    match rng.u8(0..6) {
+        0 => {
+            let (answer, ticket) = oneshot::channel();
+            let some = ids.iter().filter(|_| rng.bool()).collect();
+            let (name, stamp) = (format!("l{}", rng.u8(0..3)), String::new());
+            bench.core.intake.push(Job::List { name, stamp, ids: some, pin: None, answer });
+            ticket
+        }
+        1 | 2 => {
+            let name = format!("l{}", rng.u8(0..3));
+            bench.post(envelope(EnvelopeRecipients::List, Some(&name)), body(rng.usize(100..200_000))).1
+        }
+        3 => {
+            let mut large = envelope(to((0..rng.usize(1..60)).map(|n| format!("r{n}@d2.example"))), None);
+            large.prefix = vec![b'x'; rng.usize(0..bench.committer.log().batch_bytes_max())];
+            bench.post(large, body(300)).1
+        }
+        _ => {
+            let some = to((0..rng.usize(1..600)).map(|n| format!("r{n}-{round}@d2.example")));
+            bench.post(envelope(some, None), body(rng.usize(100..262_144))).1
+        }
+    }
+}
+
 /// Whatever waits for the committer, at any size of segments: no batch is refused, and every job is answered.
 #[test]
 fn no_batch_is_ever_too_large() {
     for (seed, segment_bytes) in [(1, MIB), (2, MIB + 4096), (3, 3 * MIB / 2), (4, 16 * MIB)] {
         let mut rng = Rng::with_seed(seed);
         let mut bench = Bench::configured(&SimDisk::new(seed), segment_bytes);
-        let mut ids = IdSet::new();
-        for chunk in 0..12 {
-            let addresses: Vec<String> =
-                (0..2_048).map(|n| format!("subscriber-{chunk}-{n}@list-of-many.example")).collect();
-            let (answer, ticket) = oneshot::channel();
-            bench.core.intake.push(Job::Intern { addresses, answer });
-            let InternedAddresses { ids: more, .. } = bench.answer(ticket).unwrap();
-            for id in more {
-                ids.insert(id.0);
-            }
-        }
+        let ids = intern_subscribers(&mut bench);
         let (mut tickets, mut answered, mut refused) = (Vec::new(), 0, 0);
         for round in 0..80u32 {
             for _ in 0..rng.usize(0..5) {
-                let (answer, ticket) = oneshot::channel();
-                let batch = bench.committer.log().batch_bytes_max();
-                match rng.u8(0..6) {
-                    0 => {
-                        let some = ids.iter().filter(|_| rng.bool()).collect();
-                        let (name, stamp) = (format!("l{}", rng.u8(0..3)), String::new());
-                        bench.core.intake.push(Job::List { name, stamp, ids: some, pin: None, answer });
-                        tickets.push(ticket);
-                    }
-                    1 | 2 => {
-                        let name = format!("l{}", rng.u8(0..3));
-                        tickets.push(
-                            bench
-                                .post(envelope(EnvelopeRecipients::List, Some(&name)), body(rng.usize(100..200_000)))
-                                .1,
-                        );
-                    }
-                    3 => {
-                        // Up to what no batch holds.
-                        let mut large = envelope(to((0..rng.usize(1..60)).map(|n| format!("r{n}@d2.example"))), None);
-                        large.prefix = vec![b'x'; rng.usize(0..batch)];
-                        tickets.push(bench.post(large, body(300)).1);
-                    }
-                    _ => {
-                        let some = to((0..rng.usize(1..600)).map(|n| format!("r{n}-{round}@d2.example")));
-                        tickets.push(bench.post(envelope(some, None), body(rng.usize(100..262_144))).1);
-                    }
-                }
+                tickets.push(push_job(&mut bench, &mut rng, &ids, round));
             }
             bench.core.with(|hub, now| {
                 let nos: Vec<MessageNo> = hub.store.messages().map(|(no, _)| no).collect();

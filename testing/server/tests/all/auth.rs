@@ -229,6 +229,19 @@ fn each_mechanism() {
     }
 }
 
+/// Logs in by Python's smtplib and sends a message, over both kinds of TLS.
+const SMTPLIB: &str = "import smtplib, ssl, sys\n\
+    port, secured, password, mechanism = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]\n\
+    context = ssl._create_unverified_context()\n\
+    for implicit in (False, True):\n    \
+        client = smtplib.SMTP_SSL('127.0.0.1', secured, context=context) if implicit else smtplib.SMTP('127.0.0.1', port)\n    \
+        implicit or client.starttls(context=context)\n    \
+        client.ehlo()\n    \
+        client.user, client.password = 'ann@home.example', password\n    \
+        client.auth(mechanism, getattr(client, 'auth_' + mechanism.lower()))\n    \
+        client.sendmail('ann@home.example', ['zoe@one.example'], 'From: ann@home.example\\r\\n\\r\\nx')\n    \
+        client.quit()\n";
+
 #[test]
 fn other_peoples_clients_log_in() {
     let (lab, server) = started(|builder| builder);
@@ -259,19 +272,9 @@ fn other_peoples_clients_log_in() {
         assert!(output.status.success(), "swaks {mechanism}: {output:?}");
         copies += 1;
     }
-    let script = "import smtplib, ssl, sys\n\
-        port, secured, password, mechanism = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]\n\
-        context = ssl._create_unverified_context()\n\
-        for implicit in (False, True):\n    \
-            client = smtplib.SMTP_SSL('127.0.0.1', secured, context=context) if implicit else smtplib.SMTP('127.0.0.1', port)\n    \
-            implicit or client.starttls(context=context)\n    \
-            client.ehlo()\n    \
-            client.user, client.password = 'ann@home.example', password\n    \
-            client.auth(mechanism, getattr(client, 'auth_' + mechanism.lower()))\n    \
-            client.sendmail('ann@home.example', ['zoe@one.example'], 'From: ann@home.example\\r\\n\\r\\nx')\n    \
-            client.quit()\n";
     for mechanism in ["PLAIN", "LOGIN"] {
-        let output = client("/usr/bin/python3", &["-c", script, &port, &smtps.port().to_string(), PASSWORD, mechanism]);
+        let output =
+            client("/usr/bin/python3", &["-c", SMTPLIB, &port, &smtps.port().to_string(), PASSWORD, mechanism]);
         assert!(output.status.success(), "smtplib {mechanism}: {output:?}");
         copies += 2;
     }

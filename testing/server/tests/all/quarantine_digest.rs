@@ -78,6 +78,29 @@ fn quarantined(server: &Server) -> u64 {
     data(server.operator_json(&["status"]).remove(0))["recipients"]["quarantined"].as_u64().expect("a number")
 }
 
+/// The page behind Ann's link: her copy only, nothing active, nothing that leaks the link.
+fn assert_link_page(server: &Server, link: &str) {
+    let page = server.http("GET", link).header("Host", HOST).send().expect(200);
+    let text = page.text();
+    for part in [
+        "something odd",
+        "looks &lt;b&gt;odd&lt;/b&gt;",
+        "Hello &lt;i&gt;you&lt;/i&gt;",
+        "ann@one.example",
+        "<button>Release",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("<script") && !text.contains("bob@"), "{text}");
+    for (name, value) in
+        [("referrer-policy", "no-referrer"), ("x-robots-tag", "noindex, nofollow"), ("cache-control", "no-store")]
+    {
+        assert_eq!(page.header(name), Some(value));
+    }
+    let policy = page.header("content-security-policy").expect("a policy");
+    assert!(policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("script"), "{policy}");
+}
+
 #[test]
 fn each_recipient_of_ours_releases_their_own_copy_by_the_digests_link() {
     let lab = lab();
@@ -111,25 +134,7 @@ fn each_recipient_of_ours_releases_their_own_copy_by_the_digests_link() {
     // Looking changes nothing, however often; no login is needed, and no other page is reached under this name.
     let link = link_of(&digest);
     for _ in 0..3 {
-        let page = server.http("GET", &link).header("Host", HOST).send().expect(200);
-        let text = page.text();
-        for part in [
-            "something odd",
-            "looks &lt;b&gt;odd&lt;/b&gt;",
-            "Hello &lt;i&gt;you&lt;/i&gt;",
-            "ann@one.example",
-            "<button>Release",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        assert!(!text.contains("<script") && !text.contains("bob@"), "{text}");
-        for (name, value) in
-            [("referrer-policy", "no-referrer"), ("x-robots-tag", "noindex, nofollow"), ("cache-control", "no-store")]
-        {
-            assert_eq!(page.header(name), Some(value));
-        }
-        let policy = page.header("content-security-policy").expect("a policy");
-        assert!(policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("script"), "{policy}");
+        assert_link_page(&server, &link);
     }
     assert_eq!(server.http("GET", "/queue").header("Host", HOST).send().status, 421);
     assert_eq!(quarantined(&server), 3);

@@ -582,6 +582,14 @@ fn addresses_are_verified_as_the_server_decides() {
 const NAMESPACE: &str = "mount --make-rprivate / && mount -t tmpfs tmpfs /var/spool && mkdir -p /var/spool/stentor && \
                          mount --bind \"$0\" /var/spool/stentor && exec \"$@\"";
 
+fn run_as_nobody(spool: &Path, command: &str, input: &str) -> Output {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "sh", "-ec", NAMESPACE]).arg(spool);
+    unshare.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+    unshare.args(["sh", "-c", command]).current_dir("/");
+    run(unshare, input)
+}
+
 #[test]
 fn users_are_kept_apart_and_known_by_their_id() {
     const GROUP: u32 = 4_242;
@@ -607,13 +615,7 @@ fn users_are_kept_apart_and_known_by_their_id() {
     chown(&setgid);
     std::fs::set_permissions(&setgid, PermissionsExt::from_mode(0o2755)).expect("root may");
     std::fs::set_permissions(&spool, PermissionsExt::from_mode(0o755)).expect("root may");
-    let as_nobody = |command: &str, input: &str| {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["-m", "sh", "-ec", NAMESPACE]).arg(&spool);
-        unshare.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
-        unshare.args(["sh", "-c", command]).current_dir("/");
-        run(unshare, input)
-    };
+    let as_nobody = |command: &str, input: &str| run_as_nobody(&spool, command, input);
     let sendmail = "/var/spool/stentor/sendmail";
     // What others submitted and what one's own is cannot be listed, read, made or removed.
     server.stop();

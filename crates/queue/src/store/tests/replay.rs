@@ -448,8 +448,7 @@ impl Owner {
     fn apply_new(&mut self, new: ModelChange) {
         match new {
             ModelChange::Accept(accept) => {
-                let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
-                self.names.extend(accept.recipients.iter().map(name));
+                self.note_names(&accept);
                 let pending: BTreeSet<u32> = accept.recipients.iter().collect();
                 self.model.totals.messages_accepted += 1;
                 self.model.totals.acknowledged += pending.len() as u64;
@@ -457,8 +456,7 @@ impl Owner {
                 add(&mut self.live, *accept);
             }
             ModelChange::Quarantined(accept) => {
-                let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
-                self.names.extend(accept.recipients.iter().map(name));
+                self.note_names(&accept);
                 let kept: BTreeSet<u32> = accept.recipients.iter().collect();
                 self.model.totals.messages_accepted += 1;
                 self.model.totals.acknowledged += kept.len() as u64;
@@ -467,8 +465,7 @@ impl Owner {
                 assert_eq!(self.live.apply(Event::Quarantined(accept)), EventEffect::Noted);
             }
             ModelChange::Released(from, accept) => {
-                let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
-                self.names.extend(accept.recipients.iter().map(name));
+                self.note_names(&accept);
                 self.left(from, &accept.recipients);
                 let pending = accept.recipients.iter().collect();
                 self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
@@ -509,19 +506,27 @@ impl Owner {
                 }
                 self.live.apply(Event::Hold { held, messages });
             }
-            ModelChange::Remove(id, fate, ids) => {
-                // These recipients were reserved, so all of them are still pending.
-                let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
-                assert!(ids.iter().all(|i| pending.remove(&i) && self.reserved.remove(&(id, i))));
-                *tally.of_mut(fate) += ids.len() as u64;
-                *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
-                if pending.is_empty() {
-                    self.model.messages.remove(&id);
-                }
-                self.live.apply(Event::Outcome { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now });
-            }
+            ModelChange::Remove(id, fate, ids) => self.apply_removal(id, fate, ids),
             ModelChange::RemoveList(name) => drop(self.live.apply(Event::ListRemoved { name: &format!("l{name}") })),
         }
+    }
+
+    /// Removes recipients of a queued message that were reserved, so all of them are still pending.
+    fn apply_removal(&mut self, id: u64, fate: Fate, ids: IdSet) {
+        let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
+        assert!(ids.iter().all(|i| pending.remove(&i) && self.reserved.remove(&(id, i))));
+        *tally.of_mut(fate) += ids.len() as u64;
+        *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
+        if pending.is_empty() {
+            self.model.messages.remove(&id);
+        }
+        self.live.apply(Event::Outcome { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now });
+    }
+
+    /// Notes the recipients' addresses, since their ids may be reused.
+    fn note_names(&mut self, accept: &Accept) {
+        let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
+        self.names.extend(accept.recipients.iter().map(name));
     }
 
     /// Removes recipients that were reserved, so all of them are still there.
