@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Fails for a file beyond FILE_LINES_MAX lines and warns of a crate beyond CRATE_LINES_MAX: `sizes.py [CRATE...]`, all without arguments.
+"""Fails for a file beyond FILE_LINES_MAX lines and a comment line beyond COMMENT_COLUMNS_MAX columns, and warns of a crate beyond
+CRATE_LINES_MAX: `sizes.py [CRATE...]`, all without arguments.
 
-A file is split long before (CONTRIBUTING.md: about 200 lines). A crate is split at a natural seam, which a line count cannot find.
+rustfmt wraps code at the same column, but leaves comments alone. Rows of tables and lines with a URL may be longer. A file is split long before (CONTRIBUTING.md: about 200 lines). A crate is split at a natural seam, which a line count cannot find.
 """
 
+import re
 import sys
 
 import workspace
 
+COMMENT = re.compile(r"\s*//[/!]?\s*(?P<text>.*)")
+COMMENT_COLUMNS_MAX = 120
 CRATE_LINES_MAX = 14_000
 FILE_LINES_MAX = 800
 
@@ -19,6 +23,17 @@ def files_too_long(crate, root=workspace.ROOT):
         lines = count_lines(file)
         if lines > FILE_LINES_MAX:
             found.append(f"{file.relative_to(root)}: {lines} lines, more than {FILE_LINES_MAX}")
+    return found
+
+
+def comments_too_long(crate, root=workspace.ROOT):
+    """A line for each comment line of the crate that is too long."""
+    found = []
+    for file in sorted((root / crate).rglob("*.rs")):
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            comment = COMMENT.match(line)
+            if comment and len(line) > COMMENT_COLUMNS_MAX and not comment["text"].startswith("|") and "://" not in line:
+                found.append(f"{file.relative_to(root)}:{number}: comment of {len(line)} columns, more than {COMMENT_COLUMNS_MAX}")
     return found
 
 
@@ -38,7 +53,7 @@ def main(names):
     for crate in crates:
         for line in crate_too_long(crate):
             print(f"warning: {line}")
-    found = [line for crate in crates for line in files_too_long(crate)]
+    found = [line for crate in crates for line in files_too_long(crate) + comments_too_long(crate)]
     for line in found:
         print(line)
     return 1 if found else 0

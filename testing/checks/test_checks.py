@@ -207,6 +207,15 @@ class Sizes(Tree):
         self.write({"lib.rs": "\n" * (sizes.FILE_LINES_MAX + 1)})
         self.assertEqual(sizes.files_too_long("one", self.root), ["one/src/lib.rs: 801 lines, more than 800"])
 
+    def test_a_long_comment_fails_except_for_tables_and_urls(self):
+        end = "x" * sizes.COMMENT_COLUMNS_MAX
+        self.write({"lib.rs": f"//! {end}\n    /// | {end} |\n// https://a.example/{end}\nlet a = 1; // {end}\n    // {end}\n"})
+        self.write({"short.rs": "// " + "x" * (sizes.COMMENT_COLUMNS_MAX - 3)})
+        self.assertEqual(sizes.comments_too_long("one", self.root), [
+            "one/src/lib.rs:1: comment of 124 columns, more than 120",
+            "one/src/lib.rs:5: comment of 127 columns, more than 120",
+        ])
+
     def test_a_large_crate_is_a_warning(self):
         self.write({"lib.rs": "", **{f"m{n}.rs": "\n" * 700 for n in range(21)}})
         self.assertEqual(sizes.files_too_long("one", self.root), [])

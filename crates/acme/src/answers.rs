@@ -1,6 +1,7 @@
 //! Answers to challenges while an order is in progress.
 //!
-//! Promise: an answer is available from [`ChallengeResponses::give`] until its [`PublishedAnswer`] is dropped, whatever ends the order.
+//! Promise: an answer is available from [`ChallengeResponses::give`] until its [`PublishedAnswer`] is dropped, whatever
+//! ends the order.
 
 use std::sync::Arc;
 
@@ -31,8 +32,8 @@ impl ChallengeResponses {
         self.by_token.read().get(token).cloned()
     }
 
-    /// Answers a challenge for this name until the returned value is dropped: with `text`, the key authorization, or with
-    /// its SHA-256.
+    /// Answers a challenge for this name until the returned value is dropped: with `text`, the key authorization, or
+    /// with its SHA-256.
     pub(crate) fn give(
         self: &Arc<Self>,
         challenge: Challenge,

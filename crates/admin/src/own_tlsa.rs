@@ -132,7 +132,8 @@ impl OwnCertificates<'_> {
                 let when = if in_ms == 0 { "now".to_owned() } else { format!("in {}", span(in_ms)) };
                 ServedCertificate { identity, next: view.next_key.clone(), when }
             }
-            // The self-signed certificate keeps its key. For other files that is assumed: the next key cannot be known here.
+            // The self-signed certificate keeps its key. For other files that is assumed: the next key cannot be known
+            // here.
             None => ServedCertificate {
                 identity,
                 next: NextKey::Kept,

@@ -41,8 +41,8 @@ impl TopRecipients {
         self.choose(count, id);
     }
 
-    /// Offers a chunk of counts, the first of which is that of `first`. Nearly all chunks have none above the least: those cost two
-    /// passes without a branch.
+    /// Offers a chunk of counts, the first of which is that of `first`. Nearly all chunks have none above the least:
+    /// those cost two passes without a branch.
     fn see_chunk(&mut self, counts: &[u32], first: u32) {
         self.seen += counts.iter().map(|count| u64::from(*count > 0)).sum::<u64>();
         if counts.iter().fold(0, |most, count| most.max(*count)) <= self.least() {

@@ -1,8 +1,8 @@
 //! Refused logins: counts by reason, and log lines for reasons that anyone can cause at will.
 //!
 //! Promise: each wrong guess is logged, since guesses are slowed, and so is each refusal that needs the right password
-//! (locked user, other identity). Any other reason is logged at most once in ten seconds ([`LogLimiter`]), with the number
-//! of refusals and the last client. Memory is one row per reason.
+//! (locked user, other identity). Any other reason is logged at most once in ten seconds ([`LogLimiter`]), with the
+//! number of refusals and the last client. Memory is one row per reason.
 
 use std::net::IpAddr;
 

@@ -1,7 +1,7 @@
 //! Counts and logs clients that were disconnected because they spoke before the greeting.
 //!
-//! Promise: any client can do this at will, so at most one line is logged in ten seconds ([`LogLimiter`]), with the number
-//! of such clients and the last one.
+//! Promise: any client can do this at will, so at most one line is logged in ten seconds ([`LogLimiter`]), with the
+//! number of such clients and the last one.
 
 use std::net::IpAddr;
 

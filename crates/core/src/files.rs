@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Reads a plain file, at most `bytes_max` octets of it; `None`: there is none. Anything else in its place, a pipe say, would be waited
-/// for, and the server would not start. Blocks.
+/// Reads a plain file, at most `bytes_max` octets of it; `None`: there is none. Anything else in its place, a pipe say,
+/// would be waited for, and the server would not start. Blocks.
 ///
 /// # Errors
 /// It cannot be read, or is not a regular file.

@@ -1,7 +1,7 @@
 //! Counts clients' failed TLS handshakes by cause, and logs them.
 //!
-//! Promise: any client can cause failures at will, so each cause is logged at most once in ten seconds ([`LogLimiter`]),
-//! with the number of failures and the last client. Memory is one row per cause.
+//! Promise: any client can cause failures at will, so each cause is logged at most once in ten seconds
+//! ([`LogLimiter`]), with the number of failures and the last client. Memory is one row per cause.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! The core of the running server: queue and scheduler behind one lock, the committer's intake, and the resulting effects;
-//! memory budgets and live counters.
+//! The core of the running server: queue and scheduler behind one lock, the committer's intake, and the resulting
+//! effects; memory budgets and live counters.
 //!
 //! Promise: the lock is held for microseconds and never across I/O; effects are performed in order after it is
 //! released. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.

@@ -1,8 +1,8 @@
 //! Where a copy goes when the recipient's domain alone does not say: the sender's wish about TLS, and a next hop.
 //!
-//! A route is a value everywhere but in the journal, in the address book and in what people read. There it is text after
-//! the address: `ann@example.org>tls:require hop:gateway`. This module is the only codec of that text. An entry with a
-//! route has a domain of its own in the book, so mail with other requirements never shares a site.
+//! A route is a value everywhere but in the journal, in the address book and in what people read. There it is text
+//! after the address: `ann@example.org>tls:require hop:gateway`. This module is the only codec of that text. An entry
+//! with a route has a domain of its own in the book, so mail with other requirements never shares a site.
 
 use std::borrow::Cow;
 use std::fmt;

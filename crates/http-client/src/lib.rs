@@ -125,8 +125,8 @@ impl HttpClient {
         Ok(HttpClient(roots.web_client()?))
     }
 
-    /// Sends a request to a place and reads the head of the response; gives up at `until`. Sets `Host` from the place and
-    /// reduces the URI to its path and query.
+    /// Sends a request to a place and reads the head of the response; gives up at `until`. Sets `Host` from the place
+    /// and reduces the URI to its path and query.
     ///
     /// # Errors
     /// The reason why there is no answer.

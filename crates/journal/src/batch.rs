@@ -87,8 +87,9 @@ impl Batch {
         self.append(kind::OWNER, encode);
     }
 
-    /// Appends a piece of content `id`; the pieces of one content come in order, over one or several batches. `last` completes
-    /// it. Put the record that refers to the content into the batch of the last piece or a later one, never an earlier.
+    /// Appends a piece of content `id`; the pieces of one content come in order, over one or several batches. `last`
+    /// completes it. Put the record that refers to the content into the batch of the last piece or a later one, never
+    /// an earlier.
     pub fn content(&mut self, id: u64, last: bool, bytes: &[u8]) {
         let word = if last { kind::LAST_PIECE } else { kind::PIECE };
         let at = self.append_piece(word, id, 0, bytes);

@@ -1,9 +1,9 @@
-//! The log as its owner sees it: batches become durable, content is dropped, checkpoints and cleaning bound what a start
-//! reads and what the disk holds.
+//! The log as its owner sees it: batches become durable, content is dropped, checkpoints and cleaning bound what a
+//! start reads and what the disk holds.
 //!
 //! [`Journal`] is the durable one. [`VolatileLog`](crate::VolatileLog) keeps the same in memory, for tests of owners
-//! that need no disk. How a log is opened and replayed is its own affair (`Journal::open`, `VolatileLog::replay`); owners
-//! are generic over the rest, so the seam costs no call.
+//! that need no disk. How a log is opened and replayed is its own affair (`Journal::open`, `VolatileLog::replay`);
+//! owners are generic over the rest, so the seam costs no call.
 
 use crate::Ms;
 use crate::batch::Batch;

@@ -6,7 +6,8 @@
 //! texts are. The local part keeps its case (RFC 5321 section 2.4), and unnecessary quotes are removed. A local part
 //! with dots that a dot-string does not allow (`a..b@x`, `.a@x`, `a.@x`) gets the missing quotes.
 //!
-//! Nothing in an address is ever expanded or interpreted: `$(id)@example.org` is six characters of data before a domain.
+//! Nothing in an address is ever expanded or interpreted: `$(id)@example.org` is six characters of data before a
+//! domain.
 //!
 //! Failures are [`AddressError`]s; the session turns them into replies (`server::command`).
 

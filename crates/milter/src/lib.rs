@@ -1,9 +1,9 @@
 //! Runs milters on mail: sockets, timeouts and connections around the protocol ([`protocol`]), and the changes to
 //! messages.
 //!
-//! A client's session has a [`SessionMilters`], which starts at its first MAIL, so clients that only connect cost milters
-//! nothing. It sends the client, each message and its content to all milters, in order; each milter sees the changes
-//! of the previous ones. Refusals name the milter.
+//! A client's session has a [`SessionMilters`], which starts at its first MAIL, so clients that only connect cost
+//! milters nothing. It sends the client, each message and its content to all milters, in order; each milter sees the
+//! changes of the previous ones. Refusals name the milter.
 //!
 //! Promise: a milter that is down, silent, slow or broken delays a message by at most its timeout, and the failure is
 //! handled as configured. After several consecutive failures it is paused for some seconds, so that other sessions do

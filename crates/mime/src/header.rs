@@ -129,8 +129,8 @@ impl Header {
         details
     }
 
-    /// Adds a field to others of its kind, and notes whether programs may read it differently. Returns the number of its
-    /// parameters.
+    /// Adds a field to others of its kind, and notes whether programs may read it differently. Returns the number of
+    /// its parameters.
     fn note(&mut self, kind: impl Fn(&mut Header) -> &mut Vec<MimeField>, value: &[u8]) -> usize {
         let fields = kind(self);
         if fields.len() == SAME_FIELDS_MAX {

@@ -247,8 +247,8 @@ impl Html {
         }
     }
 
-    /// Appends a named reference that is all in the piece, from behind its `&`. Returns where it ends; `None`: it is read
-    /// octet by octet.
+    /// Appends a named reference that is all in the piece, from behind its `&`. Returns where it ends; `None`: it is
+    /// read octet by octet.
     fn whole_reference(&mut self, octets: &[u8], begin: usize, text: &mut String) -> Option<usize> {
         let is_of_name = |octet: &&u8| octet.is_ascii_alphanumeric();
         let bytes = octets[begin..].iter().take(REFERENCE_BYTES_MAX + 1).take_while(is_of_name).count();

@@ -13,8 +13,8 @@ impl LineFinder {
         LineFinder(Finder::new(octets))
     }
 
-    /// Returns the length of the whole lines before the first match, or before an incomplete last line. `octets` start at
-    /// the beginning of a line.
+    /// Returns the length of the whole lines before the first match, or before an incomplete last line. `octets` start
+    /// at the beginning of a line.
     pub fn before(&self, octets: &[u8]) -> usize {
         if octets.starts_with(&self.0.needle()[1..]) {
             return 0;

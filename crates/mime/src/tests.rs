@@ -335,8 +335,8 @@ fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
                 "{size} {head}"
             );
         }
-        // What a field has counts, too: a word as one and a half, a parameter as two, a fold as half of one, octets that
-        // are not UTF-8 as one.
+        // What a field has counts, too: a word as one and a half, a parameter as two, a fold as half of one, octets
+        // that are not UTF-8 as one.
         let in_parts: &[u8] = b"Content-Type: a/b;c=;c=;c=;c=;c=;c=;c=;c=;c=;c=;c=;c=\n\n--b";
         for (field, most, too_many) in
             [(&b"A: =?x?q?a?="[..], 550, 600), (b"A: b\n\t", 900, 1_200), (in_parts, 80, 100), (b"A: \xe9", 650, 700)]
@@ -361,7 +361,8 @@ fn digests_of_many_short_posts_are_looked_at_as_a_whole() {
     }
 }
 
-/// A message is refused where it has too many of them, but for the last field, behind which nobody asks: that one is read.
+/// A message is refused where it has too many of them, but for the last field, behind which nobody asks: that one is
+/// read.
 #[test]
 fn the_field_with_too_many_words_is_read() {
     struct Fields(Vec<usize>);

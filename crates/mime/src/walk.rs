@@ -43,10 +43,10 @@ const PART_BYTES: u64 = 192;
 /// `To` with one address a line may have any number of lines of 16 octets, or of 64 with encoded names.
 const FIELDS_MAX: u64 = 1_200;
 const FIELD_BYTES: u64 = 32;
-/// What each header section of a part or message adds: digests of short posts and multiparts of tiny images have a field
-/// for each 20 octets, and 6 would be too few for images with names in encoded words and all dates. Sections are limited,
-/// too, so this is 1⅓ fields more for each 32 octets at most, for those alone who have all parts: in 64 KiB of parts and
-/// fields up to both limits, a walk costs two fifths more than it would with nothing added.
+/// What each header section of a part or message adds: digests of short posts and multiparts of tiny images have a
+/// field for each 20 octets, and 6 would be too few for images with names in encoded words and all dates. Sections are
+/// limited, too, so this is 1⅓ fields more for each 32 octets at most, for those alone who have all parts: in 64 KiB of
+/// parts and fields up to both limits, a walk costs two fifths more than it would with nothing added.
 const SECTION_FIELDS: u64 = 8;
 /// What a field and a fold are counted as.
 const FIELD_HALVES: u64 = 2;
@@ -457,8 +457,8 @@ impl WalkCounts {
     }
 }
 
-/// Boundaries of all levels, in all readings, sorted by their hashes, so that a line is compared with few of them; those
-/// of inner levels come later.
+/// Boundaries of all levels, in all readings, sorted by their hashes, so that a line is compared with few of them;
+/// those of inner levels come later.
 #[derive(Debug, Default)]
 struct Delimiters(Vec<Delimiter>);
 

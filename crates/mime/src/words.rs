@@ -1,11 +1,11 @@
 //! Decodes encoded words in header fields (RFC 2047) as mail programs do.
 //!
-//! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, also within quotes and without white
-//! space around them, as readers find them and the standard does not. White space between two of them is none of the text
-//! (section 6.2), and neighbours of one charset are decoded together, for those who cut a character in two (against section 5); in
-//! ISO-2022-JP not where a word begins with an escape.
-//! A word of an unknown charset or encoding, or one that cannot be decoded, is shown as it is. Octets over 127 outside of words
-//! are UTF-8 (RFC 6532), or else in the charset that the caller names.
+//! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, also within quotes and
+//! without white space around them, as readers find them and the standard does not. White space between two of them is
+//! none of the text (section 6.2), and neighbours of one charset are decoded together, for those who cut a character in
+//! two (against section 5); in ISO-2022-JP not where a word begins with an escape. A word of an unknown charset or
+//! encoding, or one that cannot be decoded, is shown as it is. Octets over 127 outside of words are UTF-8 (RFC 6532),
+//! or else in the charset that the caller names.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,8 @@ struct Word<'a> {
 enum WordMatch<'a> {
     /// A word and its length.
     Word(Word<'a>, usize),
-    /// As it is, with the charset that it names and the octets that it takes. `is_sound`: only its charset is unknown here.
+    /// As it is, with the charset that it names and the octets that it takes. `is_sound`: only its charset is unknown
+    /// here.
     Broken {
         label: &'a [u8],
         bytes: usize,
@@ -141,8 +142,8 @@ impl Decoded {
     }
 }
 
-/// Whether a word owes nothing to the one before. ISO-2022-JP ends each word in ASCII (RFC 1468), so that two escapes meet between words:
-/// within one text that is an error of the Encoding Standard.
+/// Whether a word owes nothing to the one before. ISO-2022-JP ends each word in ASCII (RFC 1468), so that two escapes
+/// meet between words: within one text that is an error of the Encoding Standard.
 fn begins_anew(charset: Charset, octets: &[u8]) -> bool {
     charset == Charset::ISO_2022_JP && octets.first() == Some(&0x1b)
 }
@@ -169,7 +170,8 @@ pub fn is_encoded(value: &[u8]) -> bool {
     next_begin(value).is_some()
 }
 
-/// How often [`decode`] finds the begin of an encoded word, whether or not it has an end. The end of a padded one, `==?=`, begins none.
+/// How often [`decode`] finds the begin of an encoded word, whether or not it has an end. The end of a padded one,
+/// `==?=`, begins none.
 pub(crate) fn count(value: &[u8]) -> usize {
     if memchr::memchr(b'?', value).is_none() {
         return 0;
@@ -299,7 +301,8 @@ impl PartialEq for Label<'_> {
 
 impl Eq for Label<'_> {}
 
-/// The parts of a value, its folds included, none of them empty. Words whose encoding is not sound are in what is between words.
+/// The parts of a value, its folds included, none of them empty. Words whose encoding is not sound are in what is
+/// between words.
 pub fn pieces(value: &[u8]) -> Vec<Piece<'_>> {
     let (mut all, mut named, mut octets) = (Vec::new(), None, Vec::new());
     let (mut plain_from, mut at) = (0, 0);
@@ -335,8 +338,9 @@ pub fn pieces(value: &[u8]) -> Vec<Piece<'_>> {
 /// Longest label that is repeated in words of a charset that has a shorter name.
 const LABEL_KEPT_BYTES_MAX: usize = 20;
 
-/// Neighbours with one label as words of the usual length, ASCII alone, with spaces between them: in the same charset if this can be written,
-/// each of whole characters, and else in UTF-8. Words that decode to no text here keep their octets and their label.
+/// Neighbours with one label as words of the usual length, ASCII alone, with spaces between them: in the same charset
+/// if this can be written, each of whole characters, and else in UTF-8. Words that decode to no text here keep their
+/// octets and their label.
 pub fn divided<'a>(words: impl Iterator<Item = &'a [u8]>) -> String {
     let (mut octets, mut named, mut first) = (Vec::new(), None, None);
     let mut together = Vec::new();
@@ -392,8 +396,8 @@ pub struct CharsetLabel<'a> {
     pub label: &'a str,
 }
 
-/// A text as encoded words, each of whole characters, with spaces between them; `None` if the charset lacks a character.
-/// `label`: what the words call the charset.
+/// A text as encoded words, each of whole characters, with spaces between them; `None` if the charset lacks a
+/// character. `label`: what the words call the charset.
 pub fn encode(text: &str, charset: CharsetLabel<'_>, form: Form) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while !rest.is_empty() {

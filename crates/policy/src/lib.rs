@@ -5,8 +5,8 @@
 //! Rules and routes are in `stentor-rules`, which uses this crate.
 //!
 //! What it promises: a client outside the client networks never gets [`AddressClass::Relay`]; an address in a local
-//! domain is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
-//! policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a
+//! domain is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when
+//! the policy is built, so that a loop is a configuration error and never a run-time one. Every answer has a
 //! [`PolicyReason`].
 //!
 //! [`Recipients`] collects the recipients of one transaction and makes envelopes from them.

@@ -1,4 +1,5 @@
-//! One host of a route: `10.0.0.5:25`, `relay.example.org`, `mx:example.org`, `smtps:relay.example.org:4650`, `lmtp:127.0.0.1:8024`.
+//! One host of a route: `10.0.0.5:25`, `relay.example.org`, `mx:example.org`, `smtps:relay.example.org:4650`,
+//! `lmtp:127.0.0.1:8024`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,21 +1,25 @@
-//! One question to the configured name servers, which are asked in turn until one gives a final answer ([`super::worth`]).
+//! One question to the configured name servers, which are asked in turn until one gives a final answer
+//! ([`super::worth`]).
 //!
-//! Promise: a server that refuses, fails, is lame, silent or away costs a question at most the hedge of a second, and nothing once it is known
-//! ([`super::servers`]). A reply that is not final asks the next server at once; silence asks it after the hedge, while the first is
-//! still listened to. If nobody answers, the best of the other replies is the answer, and failing that the last error. All of it ends after
-//! the time for one question times its rounds.
+//! Promise: a server that refuses, fails, is lame, silent or away costs a question at most the hedge of a second, and
+//! nothing once it is known ([`super::servers`]). A reply that is not final asks the next server at once; silence asks
+//! it after the hedge, while the first is still listened to. If nobody answers, the best of the other replies is the
+//! answer, and failing that the last error. All of it ends after the time for one question times its rounds.
 //!
-//! EDNS: a server that answers it with an error is asked again without (RFC 6891 7), and so, from the second round on, is one that is silent
-//! and has not answered with EDNS lately. Of a slow server both replies come at about the same time, and the one with EDNS is taken. An answer
-//! to a question without EDNS is never authentic (RFC 4035 3.2.1: the server was not asked for that).
+//! EDNS: a server that answers it with an error is asked again without (RFC 6891 7), and so, from the second round on,
+//! is one that is silent and has not answered with EDNS lately. Of a slow server both replies come at about the same
+//! time, and the one with EDNS is taken. An answer to a question without EDNS is never authentic (RFC 4035 3.2.1: the
+//! server was not asked for that).
 //!
-//! Silence is more often a lost datagram than a server that drops EDNS, and an error may be about one name. So neither is held against a
-//! server beyond its question: only one that has not answered with EDNS lately and refuses it in so many words is asked without at once, for
-//! [`PLAIN_ONCE_S`] after one question and for [`EDNS_S`] after another. Where answers are believed, one that came without EDNS after
-//! silence is taken only if the server is silent to EDNS once more, and is not kept in the cache.
+//! Silence is more often a lost datagram than a server that drops EDNS, and an error may be about one name. So neither
+//! is held against a server beyond its question: only one that has not answered with EDNS lately and refuses it in so
+//! many words is asked without at once, for [`PLAIN_ONCE_S`] after one question and for [`EDNS_S`] after another. Where
+//! answers are believed, one that came without EDNS after silence is taken only if the server is silent to EDNS once
+//! more, and is not kept in the cache.
 //!
-//! Where answers are believed ([`super::connection`]), **only a server that validates can say that something is not authentic** (RFC 7672
-//! 2.1): what another says without AD is held while one that validates may still answer. What comes of the one that validates:
+//! Where answers are believed ([`super::connection`]), **only a server that validates can say that something is not
+//! authentic** (RFC 7672 2.1): what another says without AD is held while one that validates may still answer. What
+//! comes of the one that validates:
 //!
 //! | it | the question's answer |
 //! |---|---|
@@ -24,10 +28,12 @@
 //! | REFUSED, NOTIMP, a referral, nonsense, an answer to the question without EDNS | the other's, marked: its truth is not known ([`super::truth`]) |
 //! | silence, until the question's time is over; of one that is known to be useless, for a hedge | the same |
 //!
-//! What is marked leads to hosts where nobody asks for DANE, and keeps mail waiting where somebody does ([`super::published`]). That there is
-//! nothing is no answer either while one that validates is awaited ([`super::servers`]).
+//! What is marked leads to hosts where nobody asks for DANE, and keeps mail waiting where somebody does
+//! ([`super::published`]). That there is nothing is no answer either while one that validates is awaited
+//! ([`super::servers`]).
 //!
-//! **Every reply that is used passes [`Inquiry::checked`]**, which marks it; one that is not final, [`Inquiry::last_reply`] before.
+//! **Every reply that is used passes [`Inquiry::checked`]**, which marks it; one that is not final,
+//! [`Inquiry::last_reply`] before.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -350,7 +356,8 @@ impl<'s> Inquiry<'s> {
         NetError::Msg(format!("no validated answer: {}", self.why_untold()))
     }
 
-    /// Returns a reply that is not final, for want of a better one: as an error, or as an answer without records and without proof.
+    /// Returns a reply that is not final, for want of a better one: as an error, or as an answer without records and
+    /// without proof.
     fn last_reply(&self, mut received: Received) -> Final {
         let Received { attempt, reply } = &mut received;
         let (address, code) = (self.servers.all[attempt.server].address, reply.metadata.response_code);

@@ -15,8 +15,9 @@
 //! | SERVFAIL, REFUSED, timeout, malformed, neither records nor an SOA, the only host could not be looked up | temporary 4.4.3 |
 //! | NXDOMAIN or no records, from a name server that does not validate while one that does is awaited ([`truth`]) | temporary 4.4.3 |
 //!
-//! Which name server is asked, again, without EDNS or over TCP, is in [`inquiry`] and [`servers`]. The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
-//! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
+//! Which name server is asked, again, without EDNS or over TCP, is in [`inquiry`] and [`servers`]. The cache is
+//! hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of resolutions at a
+//! time is the caller's. Rules are in [`select`], which is pure.
 
 mod aliases;
 mod answers;
@@ -94,8 +95,8 @@ pub struct ResolverConfig {
     pub negative_ttl_ms_max: u64,
     pub ipv4: bool,
     pub ipv6: bool,
-    /// The configuration asks for DANE in so many words: where several name servers are believed, one that has not shown whether it
-    /// validates counts as one that does.
+    /// The configuration asks for DANE in so many words: where several name servers are believed, one that has not
+    /// shown whether it validates counts as one that does.
     pub dane_required: bool,
 }
 
@@ -375,8 +376,8 @@ impl Resolver {
         }
     }
 
-    /// The MX hosts of a domain, best first, how long that holds, and whether nothing proves that there are none. Without MX
-    /// records, the domain itself (RFC 5321 5.1).
+    /// The MX hosts of a domain, best first, how long that holds, and whether nothing proves that there are none.
+    /// Without MX records, the domain itself (RFC 5321 5.1).
     ///
     /// # Errors
     /// The resolution that needs no addresses.

@@ -4,11 +4,12 @@
 //! at most three for each, and ends within [`DANE_MS_MAX`]. A query without an answer by then counts as failed, so
 //! the host is not used: a slow or broken server must not bypass the records.
 //!
-//! An answer is secure if a name server that is believed ([`super::connection`]) says so. The facts about MX and addresses are those of the
-//! answers from which the hosts were taken, so that nothing can change in between.
+//! An answer is secure if a name server that is believed ([`super::connection`]) says so. The facts about MX and
+//! addresses are those of the answers from which the hosts were taken, so that nothing can change in between.
 //!
-//! An answer whose truth is not known ([`super::truth`]), for MX records, addresses, aliases or TLSA records, records that are not there too, is a
-//! look-up that failed: what a server that does not validate says takes no records away (RFC 7672 2.1).
+//! An answer whose truth is not known ([`super::truth`]), for MX records, addresses, aliases or TLSA records, records
+//! that are not there too, is a look-up that failed: what a server that does not validate says takes no records away
+//! (RFC 7672 2.1).
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -88,8 +88,8 @@ pub fn is_bogus(reply: &Message) -> bool {
     })
 }
 
-/// Whether a server that recurses says that there is nothing and leaves the SOA out, as forwarders do. Another's answer may be better, but
-/// that it is not authentic is said.
+/// Whether a server that recurses says that there is nothing and leaves the SOA out, as forwarders do. Another's answer
+/// may be better, but that it is not authentic is said.
 pub fn is_empty_word(reply: &Message) -> bool {
     let is_empty = reply.answers.is_empty() && reply.authorities.is_empty();
     reply.metadata.response_code == ResponseCode::NoError && is_empty && reply.metadata.recursion_available

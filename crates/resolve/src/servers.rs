@@ -1,20 +1,23 @@
-//! What is known of the configured name servers: who is useless, who takes EDNS, who validates. Questions are asked in [`super::inquiry`].
+//! What is known of the configured name servers: who is useless, who takes EDNS, who validates. Questions are asked in
+//! [`super::inquiry`].
 //!
-//! Promise: **a server is judged by what no stranger chooses.** One that leaves [`MISSES_MAX`] questions in a row to others is asked a neutral
-//! one, for the root's name servers; only if that fails too is it useless, and asked last for [`LAST_S`]. Whoever sends mail to domains whose
-//! servers are slow or broken demotes nobody by it. A server that knows the root and nothing else is useless once it has missed names in
-//! [`ZONES_MAX`] unrelated places in a row.
+//! Promise: **a server is judged by what no stranger chooses.** One that leaves [`MISSES_MAX`] questions in a row to
+//! others is asked a neutral one, for the root's name servers; only if that fails too is it useless, and asked last for
+//! [`LAST_S`]. Whoever sends mail to domains whose servers are slow or broken demotes nobody by it. A server that knows
+//! the root and nothing else is useless once it has missed names in [`ZONES_MAX`] unrelated places in a row.
 //!
-//! Where answers are believed ([`super::connection`]) and there are several servers, it matters which of them validate. Each is asked for the
-//! root's name servers when the first question comes, since the root is signed: AD in the answer shows that it does, an answer without AD or
-//! without EDNS that it does not. This is asked again every [`KNOWN_S`], and every [`UNKNOWN_S`] of one that gave no such answer. Servers that
-//! validate are asked before all others, useless or not: no demotion puts one behind a server that cannot tell what is authentic.
+//! Where answers are believed ([`super::connection`]) and there are several servers, it matters which of them validate.
+//! Each is asked for the root's name servers when the first question comes, since the root is signed: AD in the answer
+//! shows that it does, an answer without AD or without EDNS that it does not. This is asked again every [`KNOWN_S`],
+//! and every [`UNKNOWN_S`] of one that gave no such answer. Servers that validate are asked before all others, useless
+//! or not: no demotion puts one behind a server that cannot tell what is authentic.
 //!
-//! One that validates is **awaited** as long as its last answer is at most [`KNOWN_S`] old: until then another server's word that there are no
-//! records is no reason to send mail elsewhere or to bounce it ([`super::truth`]).
+//! One that validates is **awaited** as long as its last answer is at most [`KNOWN_S`] old: until then another server's
+//! word that there are no records is no reason to send mail elsewhere or to bounce it ([`super::truth`]).
 //!
-//! A server of which nothing is known may validate. It counts as one that does where the configuration asks for DANE in so many words
-//! ([`Asking::unknown_may_validate`]), and else only until it has been asked: an address at which nobody answers stops no mail there.
+//! A server of which nothing is known may validate. It counts as one that does where the configuration asks for DANE in
+//! so many words ([`Asking::unknown_may_validate`]), and else only until it has been asked: an address at which nobody
+//! answers stops no mail there.
 
 use std::io;
 use std::net::SocketAddr;
@@ -309,14 +312,16 @@ impl Servers {
         self.all[server].known.lock().validates
     }
 
-    /// The servers in the order in which they are asked: those that validate before others, then as configured, the useless ones last.
+    /// The servers in the order in which they are asked: those that validate before others, then as configured, the
+    /// useless ones last.
     pub fn order(&self, now: Instant) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.all.len()).collect();
         order.sort_by_cached_key(|at| (!self.may_validate(*at), self.all[*at].known.lock().is_last(now)));
         order
     }
 
-    /// Finds out which servers validate, where that makes a difference: of each once before its first question, and later beside others.
+    /// Finds out which servers validate, where that makes a difference: of each once before its first question, and
+    /// later beside others.
     pub async fn find_validators(&self) {
         if !self.asking.asks_for_truth || self.all.len() < 2 {
             return;

@@ -1,8 +1,9 @@
 //! One query to one name server: over UDP from its own port, over TCP if the reply is truncated (RFC 7766 5).
 //!
-//! Promise: only a reply from that server, with the id and the question of this query, is taken (RFC 5452 9); others are passed over, at most
-//! [`STRAYS_MAX`] of them. Of a truncated reply only the header and the question are read: a server may cut it anywhere, in the middle of a
-//! record too, and what is in it is not used in any case (RFC 2181 9). A server that is not there is known at once where ICMP says so. The caller bounds the time.
+//! Promise: only a reply from that server, with the id and the question of this query, is taken (RFC 5452 9); others
+//! are passed over, at most [`STRAYS_MAX`] of them. Of a truncated reply only the header and the question are read: a
+//! server may cut it anywhere, in the middle of a record too, and what is in it is not used in any case (RFC 2181 9). A
+//! server that is not there is known at once where ICMP says so. The caller bounds the time.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -81,7 +82,8 @@ impl<'q> SentQuery<'q> {
         Ok(parse(octets, self.question)?.map(|reply| Reply::Whole(Box::new(reply))))
     }
 
-    /// Whether the question of a truncated reply is ours, as far as it is there; a server may leave it out or cut it, too.
+    /// Whether the question of a truncated reply is ours, as far as it is there; a server may leave it out or cut it,
+    /// too.
     fn repeats_question(&self, octets: &[u8]) -> bool {
         let has_question = octets[4..6] != [0, 0];
         let (ours, theirs) = (self.octets_of_question(), &octets[HEADER_BYTES..]);

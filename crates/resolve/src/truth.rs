@@ -1,13 +1,14 @@
-//! Marks answers whose truth is not known: a name server that may validate has not answered, and another has, which cannot tell.
+//! Marks answers whose truth is not known: a name server that may validate has not answered, and another has, which
+//! cannot tell.
 //!
-//! Neither authentic nor insecure: RFC 4035 4.3 calls it indeterminate. Records of such an answer lead to a host; they are no reason to take
-//! DANE for absent (RFC 7672 2.1). If it has no records, nothing follows from that while a server that could tell is awaited: neither that
-//! the domain is its own host, nor that it or its hosts do not exist.
+//! Neither authentic nor insecure: RFC 4035 4.3 calls it indeterminate. Records of such an answer lead to a host; they
+//! are no reason to take DANE for absent (RFC 7672 2.1). If it has no records, nothing follows from that while a server
+//! that could tell is awaited: neither that the domain is its own host, nor that it or its hosts do not exist.
 //!
-//! Hickory and its cache are between the question and its answer. Of an answer without records they keep the authorities alone, so the mark
-//! is a record behind those. They also follow aliases with questions of their own, and read records in sections where none belong; each would
-//! lose the mark. So a marked answer has nothing but the records of its end, under the name in the question. A server that sends a mark itself
-//! only causes mistrust of its answer.
+//! Hickory and its cache are between the question and its answer. Of an answer without records they keep the
+//! authorities alone, so the mark is a record behind those. They also follow aliases with questions of their own, and
+//! read records in sections where none belong; each would lose the mark. So a marked answer has nothing but the records
+//! of its end, under the name in the question. A server that sends a mark itself only causes mistrust of its answer.
 
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::{DnsError, NetError};
@@ -24,8 +25,8 @@ const MARK: RecordType = RecordType::Unknown(65_399);
 const AWAITED: u8 = b'+';
 const NOT_AWAITED: u8 = b'-';
 
-/// Marks an answer, with the reason. It is not kept in the cache. `is_awaited`: a server that could tell has been answering lately. False:
-/// the answer cannot be marked, since it ends with an alias.
+/// Marks an answer, with the reason. It is not kept in the cache. `is_awaited`: a server that could tell has been
+/// answering lately. False: the answer cannot be marked, since it ends with an alias.
 #[must_use]
 pub fn mark(reply: &mut Message, question: &Query, why: &str, is_awaited: bool) -> bool {
     let has_end = reduce(reply, question);
@@ -37,8 +38,8 @@ pub fn mark(reply: &mut Message, question: &Query, why: &str, is_awaited: bool) 
     has_end
 }
 
-/// Removes all but the records at the end of the aliases, which get the name in the question, and SOA and NS records. False: there is only
-/// an alias.
+/// Removes all but the records at the end of the aliases, which get the name in the question, and SOA and NS records.
+/// False: there is only an alias.
 fn reduce(reply: &mut Message, question: &Query) -> bool {
     let (kind, name) = (question.query_type(), question.name());
     let answers = std::mem::take(&mut reply.answers);

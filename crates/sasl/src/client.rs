@@ -1,8 +1,8 @@
 //! The client's side of all mechanisms.
 //!
-//! The caller uses [`ClientExchange::initial`] once, [`ClientExchange::respond`] for each challenge, and [`ClientExchange::finish`] when the
-//! server reports success; that is an error if the server had to prove itself and did not. When `respond` fails, the
-//! caller cancels the exchange (`*` in SMTP).
+//! The caller uses [`ClientExchange::initial`] once, [`ClientExchange::respond`] for each challenge, and
+//! [`ClientExchange::finish`] when the server reports success; that is an error if the server had to prove itself and
+//! did not. When `respond` fails, the caller cancels the exchange (`*` in SMTP).
 
 use crate::choice::MechanismChoice;
 use crate::cram;

@@ -11,8 +11,8 @@
 //! | OAUTHBEARER (RFC 7628), XOAUTH2 | yields a [`BearerToken`] for the caller to verify | yes |
 //! | CRAM-MD5 (RFC 2195) | no: it needs passwords stored in clear | yes, as the last choice |
 //!
-//! [`ServerExchange`] is the server's side, [`ClientExchange`] the client's; [`choose`] selects a client's mechanism from those
-//! offered. Unknown users get [`ScramKeys::made_up`], which look like those of a user.
+//! [`ServerExchange`] is the server's side, [`ClientExchange`] the client's; [`choose`] selects a client's mechanism
+//! from those offered. Unknown users get [`ScramKeys::made_up`], which look like those of a user.
 //!
 //! The caller does base64, the lines of its protocol, timeouts, and password checks on threads that may block. A
 //! client's [`ClientExchange::respond`] may take half a second for SCRAM ([`limits::ITERATIONS_MAX`]).

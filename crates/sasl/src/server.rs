@@ -1,8 +1,8 @@
 //! The server's side of all mechanisms.
 //!
-//! States: [`ServerExchange::step`] handles each response of the client and returns the next step ([`ServerStep`]). For SCRAM
-//! the caller looks up the user's keys in between and passes them to [`ServerExchange::keys`]. After `Password`, `BearerToken`,
-//! `Done` or an error no input is accepted.
+//! States: [`ServerExchange::step`] handles each response of the client and returns the next step ([`ServerStep`]). For
+//! SCRAM the caller looks up the user's keys in between and passes them to [`ServerExchange::keys`]. After `Password`,
+//! `BearerToken`, `Done` or an error no input is accepted.
 
 use crate::binding::Bindings;
 use crate::error::SaslError;

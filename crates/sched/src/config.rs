@@ -1,7 +1,7 @@
 //! The scheduler's limits and times. Each is a named field; docs/design/scheduler.md gives the reason for each default.
 //!
-//! [`SchedConfig::DEFAULT`] is the only place where defaults are defined: the server's configuration takes its own from there
-//! (`config/sections.rs`), the simulator measures with it, and tests compare the pages in docs/ with it.
+//! [`SchedConfig::DEFAULT`] is the only place where defaults are defined: the server's configuration takes its own from
+//! there (`config/sections.rs`), the simulator measures with it, and tests compare the pages in docs/ with it.
 
 use stentor_queue::ids::Ms;
 
@@ -74,7 +74,8 @@ pub struct SchedConfig {
     pub slow_connections_max: usize,
     /// Connections to one proven site.
     pub connections_per_site_max: usize,
-    /// RCPT commands in one transaction (RFC 5321 4.5.3.1.10 obliges servers to take 100); a site's 452 4.5.3 lowers it.
+    /// RCPT commands in one transaction (RFC 5321 4.5.3.1.10 obliges servers to take 100); a site's 452 4.5.3 lowers
+    /// it.
     pub recipients_per_transaction_max: usize,
     /// Transactions over one connection; then it is closed.
     pub transactions_per_connection_max: u32,

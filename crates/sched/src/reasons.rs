@@ -1,7 +1,8 @@
 //! The last replies, for status queries and delivery status notifications.
 //!
-//! Clocks refer to replies by number. A ring keeps the last `REASONS_MAX`, so that a million greylisted recipients, each with
-//! its own reply text, cost eight bytes each and the ring. A reply that has left the ring is shown without its text.
+//! Clocks refer to replies by number. A ring keeps the last `REASONS_MAX`, so that a million greylisted recipients,
+//! each with its own reply text, cost eight bytes each and the ring. A reply that has left the ring is shown without
+//! its text.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -687,8 +687,8 @@ fn takes_one_address(host: usize, sender: &str, _: u64, _: Ms) -> bool {
     if host == 0 { !sender.starts_with("good") } else { sender.ends_with("late.example") }
 }
 
-/// Mail of more domains than one look passes over waits for the second host, which is slow. Meanwhile mail that the second
-/// one would refuse has its trial at the first.
+/// Mail of more domains than one look passes over waits for the second host, which is slow. Meanwhile mail that the
+/// second one would refuse has its trial at the first.
 #[test]
 fn a_long_row_of_offers_hides_none_behind_it() {
     for seed in 0..10 {

@@ -1,5 +1,5 @@
-//! The scheduler among hosts that answer anything at any time: `SCHED_SEED=n cargo test -p stentor-sched --test robust` runs
-//! one world again, `SCHED_SEEDS=n` that many; `stentor-sim robust seeds=100000` runs many on all processors.
+//! The scheduler among hosts that answer anything at any time: `SCHED_SEED=n cargo test -p stentor-sched --test robust`
+//! runs one world again, `SCHED_SEEDS=n` that many; `stentor-sim robust seeds=100000` runs many on all processors.
 
 #[path = "common/agenda.rs"]
 mod agenda;

@@ -1,7 +1,7 @@
 //! File format of the submission folder, version 1 (see the table in docs/design/submission.md).
 //!
-//! Promise: [`Head::read`], [`Check`] and [`SubmissionEnvelope::decode`] only accept complete, unchanged files: lengths must
-//! add up to the file's, and the checksum covers every octet. Any other content is [`Damage`]; nothing panics, or
+//! Promise: [`Head::read`], [`Check`] and [`SubmissionEnvelope::decode`] only accept complete, unchanged files: lengths
+//! must add up to the file's, and the checksum covers every octet. Any other content is [`Damage`]; nothing panics, or
 //! allocates memory by a length that is only claimed.
 //!
 //! The message precedes the envelope, since `-t` finds recipients while the message is written; the head is written

@@ -323,8 +323,9 @@ impl<'a> Decider<'a> {
         }
     }
 
-    /// Returns the next hop of an address that no client named, and what named it. `tables` keep their answers from one address to the
-    /// next; `of_alias` is what a rule has named for the alias that stands for the address. `steps` receives the trace.
+    /// Returns the next hop of an address that no client named, and what named it. `tables` keep their answers from one
+    /// address to the next; `of_alias` is what a rule has named for the alias that stands for the address. `steps`
+    /// receives the trace.
     ///
     /// # Errors
     /// A table cannot be asked: the message is deferred.
@@ -348,8 +349,9 @@ impl<'a> Decider<'a> {
         tables.settle(route).await
     }
 
-    /// Returns the refusal of a recipient that stands only for addresses whose next hop is `error:`: the first one's, and what named it.
-    /// It is sent at RCPT, since a later report would go to a sender who may be forged. If a table cannot answer now, the message decides.
+    /// Returns the refusal of a recipient that stands only for addresses whose next hop is `error:`: the first one's,
+    /// and what named it. It is sent at RCPT, since a later report would go to a sender who may be forged. If a table
+    /// cannot answer now, the message decides.
     pub async fn refused_targets(
         self,
         tables: &Questions<'_>,
@@ -371,8 +373,8 @@ impl<'a> Decider<'a> {
         first
     }
 
-    /// Finds the next hops of recipients that no client named: targets of aliases, copies, the new recipients of a redirected message.
-    /// Returns what named them, in words; empty where nothing did.
+    /// Finds the next hops of recipients that no client named: targets of aliases, copies, the new recipients of a
+    /// redirected message. Returns what named them, in words; empty where nothing did.
     pub(super) async fn route_others(self, all: &mut [(Address, AcceptedRcpt)]) -> Result<String, Reply> {
         let Decider { settings, speaker, .. } = self;
         let rules = &settings.rules;
@@ -403,8 +405,8 @@ impl<'a> Decider<'a> {
     }
 }
 
-/// Whether a recipient's next hop is asked for it: one of a relay domain, of a client that may not send anywhere else. Rules that say
-/// `ok` or `relay` know better, and a redirected recipient gets no mail.
+/// Whether a recipient's next hop is asked for it: one of a relay domain, of a client that may not send anywhere else.
+/// Rules that say `ok` or `relay` know better, and a redirected recipient gets no mail.
 pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, decision: &Decision) -> bool {
     let is_of_relay_domain = decision.why == DecisionReason::RelayDomain && !facts.is_trusted;
     let is_known = decision.marks.accepted || decision.marks.redirect.is_some();

@@ -72,7 +72,8 @@ pub(super) fn alias_envelope(
     Some((alias, is_program, owner.cloned()))
 }
 
-/// The envelope senders that those have who get a message that a rule redirects or copies to an address, in their order.
+/// The envelope senders that those have who get a message that a rule redirects or copies to an address, in their
+/// order.
 pub fn senders(settings: &Settings, address: &Address, found: &MailReaders, sender: &str, now: Ms) -> Vec<String> {
     let address = Arc::new(address.clone());
     let of = |reader: &MailReader| {

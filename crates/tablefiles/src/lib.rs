@@ -1,10 +1,10 @@
 //! Tables in files: loading, change detection and replacement.
 //!
-//! Promise: a file that is replaced, or gets other rights, is read whole at the next [`FileTable::refresh`], and put in force at
-//! once; one that is broken leaves the version before in force, if there is one, and its report says file and line. A file that could
-//! not be read is read again without any change to it: its cause may be gone. Of several such files each is used as soon as it can be
-//! read; no such attempt takes away a file that could be read before. What a user can choose to be read is read as they could
-//! read it (`read.rs`).
+//! Promise: a file that is replaced, or gets other rights, is read whole at the next [`FileTable::refresh`], and put in
+//! force at once; one that is broken leaves the version before in force, if there is one, and its report says file and
+//! line. A file that could not be read is read again without any change to it: its cause may be gone. Of several such
+//! files each is used as soon as it can be read; no such attempt takes away a file that could be read before. What a
+//! user can choose to be read is read as they could read it (`read.rs`).
 //!
 //! States of a table: idle -> being checked -> (after [`SLOW_MS`]) slow -> idle. Only one check runs at a time; other
 //! callers return immediately. A file system that hangs blocks one thread, and the version in force stays.
@@ -26,7 +26,8 @@ use stentor_tables::{FileContent, FileRequest, LoadReport, LoadedTable, ReadErro
 /// Duration after which a check is reported as slow.
 pub const SLOW_MS: u64 = 5_000;
 
-/// How soon files are read again that could not be read, and the longest pause between two attempts: each reads all of a table.
+/// How soon files are read again that could not be read, and the longest pause between two attempts: each reads all of
+/// a table.
 const RETRY_MS_MIN: u64 = 5_000;
 const RETRY_MS_MAX: u64 = 300_000;
 

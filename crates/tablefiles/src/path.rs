@@ -1,8 +1,8 @@
 //! Follows a path and determines who can change where it leads.
 //!
-//! Promise: [`ResolvedPath::of`] finds all who can, except root and the user of this process: owners of folders and links
-//! on the path, and others who may write to one of the folders. As they can choose the file, each of them must have
-//! access to every folder that follows. In a folder with the sticky bit only the owner of a link can replace it.
+//! Promise: [`ResolvedPath::of`] finds all who can, except root and the user of this process: owners of folders and
+//! links on the path, and others who may write to one of the folders. As they can choose the file, each of them must
+//! have access to every folder that follows. In a folder with the sticky bit only the owner of a link can replace it.
 //! Group membership is unknown: a group counts separately, and a user has the rights of the owner or of others.
 
 use std::ffi::OsString;

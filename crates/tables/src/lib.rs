@@ -5,8 +5,8 @@
 //! uses a hash or a tree. This crate does not access files, sockets or clocks: [`Reference::parse`] parses names like
 //! `hash:/etc/postfix/access`, [`load`] gets the files' bytes from its caller, [`socketmap`] encodes and decodes.
 //!
-//! A lookup ends as [`TableResult::Found`], [`TableResult::NotFound`] or [`TableResult::Tempfail`]. Loading ends with a table and
-//! warnings, or with errors, each with file, line and remedy; a caller that already has a table then keeps it
+//! A lookup ends as [`TableResult::Found`], [`TableResult::NotFound`] or [`TableResult::Tempfail`]. Loading ends with a
+//! table and warnings, or with errors, each with file, line and remedy; a caller that already has a table then keeps it
 //! ([`Slot`]). [`candidates`] makes the partial keys that each kind of table needs (access(5), mailertable, ...).
 //!
 //! | file | contents |

@@ -2,16 +2,16 @@
 //!
 //! - [`Identities`]: certificates with their keys, from files or self-signed; an [`IdentityStore`] replaces them as a
 //!   whole.
-//! - [`Acceptor`] and [`Connector`]: settings, created once; both create [`SecuredSession`] sessions, which convert octets
-//!   without I/O.
+//! - [`Acceptor`] and [`Connector`]: settings, created once; both create [`SecuredSession`] sessions, which convert
+//!   octets without I/O.
 //! - [`PeerRequirement`]: requirements for a host's certificate; [`PeerProof`]: how it was proven, or why not, even if
 //!   nothing was required.
 //! - [`TlsSocket`]: a session over a socket, with the methods of tokio's sockets.
 //!
 //! Promise: the signature of a handshake is always verified; a session is only resumed under the requirement under
-//! which it was proven; each failure has a [`TlsErrorCause`]; buffers are limited, and an idle session uses minimal memory.
-//! The crate reads the clock in handshakes (for dates of certificates), and files only in functions whose names say
-//! so.
+//! which it was proven; each failure has a [`TlsErrorCause`]; buffers are limited, and an idle session uses minimal
+//! memory. The crate reads the clock in handshakes (for dates of certificates), and files only in functions whose names
+//! say so.
 
 mod cause;
 mod certificate;

@@ -22,7 +22,8 @@ const BUFFERS_KIB: [u32; 3] = [64, 512, 4096];
 /// Writes of the load, by each of its writers.
 const WRITES: u32 = 50;
 const WRITE_BYTES: u32 = 16 << 10;
-/// No load takes longer, so that all of it stays within two minutes on a slow disk too; what it has done by then is counted.
+/// No load takes longer, so that all of it stays within two minutes on a slow disk too; what it has done by then is
+/// counted.
 const SECONDS_MAX: f64 = 2.0;
 
 /// One measurement.

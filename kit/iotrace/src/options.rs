@@ -97,8 +97,8 @@ pub struct IotraceArgs {
     /// Buffer size per CPU. If it is too small, events are lost, and the report warns.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(16..=4_194_304), value_name = "KIB")]
     pub buffer_kib: u32,
-    /// Memory for the events of a run and their analysis; a trace ends when it is full. Default: 1024, at most a quarter of
-    /// what is free.
+    /// Memory for the events of a run and their analysis; a trace ends when it is full. Default: 1024, at most a
+    /// quarter of what is free.
     #[arg(long, value_parser = clap::value_parser!(u32).range(8..=1_048_576), value_name = "MIB")]
     pub memory_mib: Option<u32>,
     #[command(flatten)]

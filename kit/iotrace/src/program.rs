@@ -1,8 +1,8 @@
 //! Traces any program: a running process (`--pid`) or a command, with all their children.
 //!
-//! A command is started stopped (`kill -STOP` of its own shell), so that nothing of it is missed, in a process group of its own,
-//! so that all of it can be ended, by the guardian if we are killed. What it prints goes to our standard error: standard output is
-//! the report's. The trace is read while it runs, by this thread, into memory alone.
+//! A command is started stopped (`kill -STOP` of its own shell), so that nothing of it is missed, in a process group of
+//! its own, so that all of it can be ended, by the guardian if we are killed. What it prints goes to our standard
+//! error: standard output is the report's. The trace is read while it runs, by this thread, into memory alone.
 //!
 //! A trace ends when no process of the tree is alive, according to the kernel, which follows the tree: a command that
 //! goes to the background is still traced.
@@ -38,7 +38,8 @@ pub struct ProgramTrace {
     pub warnings: Vec<String>,
 }
 
-/// Threads of a process and of all that it has started, ourselves and what we have started apart; a refusal if there is no such process.
+/// Threads of a process and of all that it has started, ourselves and what we have started apart; a refusal if there is
+/// no such process.
 pub fn tree(pid: i32) -> Result<Vec<i32>, MeasureError> {
     if pid <= 0 || !is_there(pid) {
         return Err(MeasureError::Refused(format!("no process {pid}; list processes with `ps -e`")));
@@ -179,8 +180,8 @@ fn has_ended(stat: &str) -> bool {
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// Threads that a running process has got since it was looked at, until there are no more: those started while it was looked
-/// at are followed too.
+/// Threads that a running process has got since it was looked at, until there are no more: those started while it was
+/// looked at are followed too.
 pub fn catch_up(tracer: &Tracer, pid: i32, roots: &mut Vec<i32>) -> Result<(), MeasureError> {
     const TRIES: u32 = 10;
     for _ in 0..TRIES {

@@ -6,7 +6,8 @@
 //!
 //! Promise: no member outlives its command. A member ends when its socket closes, because the command dismissed it or
 //! died. Members are in process groups of their own, so that Ctrl-C reaches only the command, which then collects their
-//! results. A member that dies is reported as [`CrewMessage::Gone`] with the reason, once, after everything it had sent.
+//! results. A member that dies is reported as [`CrewMessage::Gone`] with the reason, once, after everything it had
+//! sent.
 
 use std::io::{self, BufRead, BufReader, BufWriter, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -40,7 +41,8 @@ const END_MOST: Duration = Duration::from_secs(10);
 const WAITING_MAX: usize = 1024;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Descriptors that a process has for connections, if it needs so many for other things; the limit is raised as far as it may.
+/// Descriptors that a process has for connections, if it needs so many for other things; the limit is raised as far as
+/// it may.
 pub fn descriptors(others: u64) -> u64 {
     stentor_lab::descriptors::raise().saturating_sub(others)
 }

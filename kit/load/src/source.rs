@@ -97,8 +97,8 @@ impl Source {
         plan
     }
 
-    /// Runs to the end, on a thread of its own. Errors only if there is nothing to send; what the server does wrong is in
-    /// the report.
+    /// Runs to the end, on a thread of its own. Errors only if there is nothing to send; what the server does wrong is
+    /// in the report.
     pub async fn run(self) -> Result<SourceReport, LoadError> {
         if self.messages == 0 {
             return Ok(SourceReport::default());

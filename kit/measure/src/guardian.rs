@@ -173,8 +173,8 @@ mod tests {
         assert!(kept.upgrade().is_some());
     }
 
-    /// The owner is killed: a shell that starts this test's binary again would be more than is needed, since all that the
-    /// guardian sees is the end of its pipe.
+    /// The owner is killed: a shell that starts this test's binary again would be more than is needed, since all that
+    /// the guardian sees is the end of its pipe.
     #[test]
     fn signals_of_a_terminal_do_not_reach_it() {
         let folder = tempfile::tempdir().unwrap();

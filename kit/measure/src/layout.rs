@@ -31,8 +31,8 @@ struct Layout<'a> {
     rows: Vec<Vec<String>>,
 }
 
-/// Columns aligned: text at the left, numbers at the right. In lines of at most `columns` characters, if that is given and a
-/// single column is not wider.
+/// Columns aligned: text at the left, numbers at the right. In lines of at most `columns` characters, if that is given
+/// and a single column is not wider.
 pub fn table(table: &Table, columns: Option<usize>) -> String {
     let (titles, rows) = table.shown();
     let layout = Layout { table, titles, rows };
@@ -133,7 +133,8 @@ impl Layout<'_> {
     }
 }
 
-/// A line, or with `columns` as many as it takes, those behind the first indented by four more than it. Breaks at blanks.
+/// A line, or with `columns` as many as it takes, those behind the first indented by four more than it. Breaks at
+/// blanks.
 pub fn sentence(text: &str, columns: Option<usize>) -> String {
     let Some(columns) = columns.filter(|columns| text.chars().count() > *columns) else { return format!("{text}\n") };
     let indent = text.len() - text.trim_start().len();

@@ -58,8 +58,8 @@ impl Kind {
     /// The program that makes it, and the Debian package of that.
     fn maker(self) -> Option<(&'static str, &'static [&'static str], &'static str)> {
         match self {
-            // Without lazy initialisation, whose writes in the background would be measured; and none with a discard, which
-            // a loop device does by punching holes into its file: each first write would be an allocation below.
+            // Without lazy initialisation, whose writes in the background would be measured; and none with a discard,
+            // which a loop device does by punching holes into its file: each first write would be an allocation below.
             Kind::Ext4 => Some((
                 "mkfs.ext4",
                 &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],

@@ -20,10 +20,11 @@ pub struct Machine {
     pub memory_mib: u64,
     /// `Linux 6.18.1`.
     pub kernel: String,
-    /// Load average over a minute when it was looked at: numbers of a busy machine are to be told from those of a quiet one.
+    /// Load average over a minute when it was looked at: numbers of a busy machine are to be told from those of a quiet
+    /// one.
     pub load: f64,
-    /// Of the time of all processors while it was measured, what neither this process nor its children had, in percent. None
-    /// where that was not watched ([`BackgroundLoad`]).
+    /// Of the time of all processors while it was measured, what neither this process nor its children had, in percent.
+    /// None where that was not watched ([`BackgroundLoad`]).
     pub others_percent: Option<f64>,
 }
 
@@ -37,8 +38,8 @@ struct Ticks {
     own: u64,
 }
 
-/// What the machine does beside a measurement: other processes, and threads of the kernel, from its beginning on. A load
-/// average would have the measurement's own threads in it.
+/// What the machine does beside a measurement: other processes, and threads of the kernel, from its beginning on. A
+/// load average would have the measurement's own threads in it.
 #[derive(Debug)]
 pub struct BackgroundLoad {
     load: f64,

@@ -84,7 +84,8 @@ impl OutputArgs {
         Progress::new(self.quiet)
     }
 
-    /// Before the work: whether its results can be written, so that it is not done in vain. Makes the folder of `--out`.
+    /// Before the work: whether its results can be written, so that it is not done in vain. Makes the folder of
+    /// `--out`.
     pub fn ready(&self) -> Result<(), MeasureError> {
         if let Some(out) = &self.out {
             fs::create_dir_all(out).map_err(MeasureError::file(out))?;
@@ -99,8 +100,8 @@ impl OutputArgs {
         self.out.clone().unwrap_or_else(|| PathBuf::from("."))
     }
 
-    /// Prints the report, and writes and draws it as the options say. What cannot be written is printed all the same. A reader that
-    /// wants no more (`| head`) is no failure.
+    /// Prints the report, and writes and draws it as the options say. What cannot be written is printed all the same. A
+    /// reader that wants no more (`| head`) is no failure.
     pub fn finish(&self, report: &Report) -> Result<(), MeasureError> {
         let mut report = report.clone();
         if report.parameters.iter().all(|(name, _)| name != "runs") {
@@ -152,7 +153,8 @@ impl OutputArgs {
     }
 }
 
-/// Refuses a folder in which no file can be made: asking for permission would not tell of a read-only or a full file system.
+/// Refuses a folder in which no file can be made: asking for permission would not tell of a read-only or a full file
+/// system.
 pub fn check_folder(folder: &Path) -> Result<(), MeasureError> {
     let trial = folder.join(format!(".stentor-{}", std::process::id()));
     fs::write(&trial, "x").and_then(|()| fs::remove_file(&trial)).map_err(|why| {

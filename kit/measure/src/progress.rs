@@ -1,4 +1,5 @@
-//! Progress of long work, on standard error: one line that is rewritten on a terminal, a line every few seconds elsewhere.
+//! Progress of long work, on standard error: one line that is rewritten on a terminal, a line every few seconds
+//! elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -42,8 +42,8 @@ pub fn run_of(number: u32, runs: u32) -> String {
     format!("run {} of {}", number + 1, total(runs))
 }
 
-/// Does it `runs` times and once before, which is dropped, unless there is one run alone. Ends early, with what there is, once `stop` is set
-/// or a run fails. `run` is told its number, from 0, which is the one that is dropped.
+/// Does it `runs` times and once before, which is dropped, unless there is one run alone. Ends early, with what there
+/// is, once `stop` is set or a run fails. `run` is told its number, from 0, which is the one that is dropped.
 pub fn repeat<T, E>(runs: u32, stop: &Stop, mut run: impl FnMut(u32) -> Result<T, E>) -> Result<Vec<T>, E> {
     let mut kept = Vec::new();
     let total = total(runs);

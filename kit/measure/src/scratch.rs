@@ -110,8 +110,8 @@ pub fn explain(directory: &Path, source: io::Error) -> MeasureError {
     }
 }
 
-/// The folder, locked for as long as it is open; none if it is no more, `WOULDBLOCK` if somebody else has it, another error if
-/// folders cannot be locked there.
+/// The folder, locked for as long as it is open; none if it is no more, `WOULDBLOCK` if somebody else has it, another
+/// error if folders cannot be locked there.
 fn locked(folder: &Path) -> rustix::io::Result<Option<File>> {
     let Ok(file) = File::open(folder) else { return Ok(None) };
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -190,7 +190,8 @@ mod tests {
         assert!(!left.exists());
         // In another container its number means nothing here, but its lock does.
         assert!(locked_one.exists() && alive.exists() && others.iter().all(|path| path.exists()));
-        // Unlocked, not only closed: a child that another test has forked just now holds a copy of the descriptor until its exec.
+        // Unlocked, not only closed: a child that another test has forked just now holds a copy of the descriptor until
+        // its exec.
         flock(&lock, FlockOperation::Unlock).unwrap();
         drop(Scratch::make(directory.path()).unwrap());
         assert!(!locked_one.exists() && alive.exists());

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use crate::runs::Spread;
 
-/// Head of a column. `name` is lower case and unique in its table; it is the JSON key and the CSV head, with the unit at its end
-/// (`sync_p99_us`). `title` stands above the column in text.
+/// Head of a column. `name` is lower case and unique in its table; it is the JSON key and the CSV head, with the unit
+/// at its end (`sync_p99_us`). `title` stands above the column in text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Column {
     pub name: Cow<'static, str>,
@@ -32,7 +32,8 @@ pub enum Cell {
     Count(u64),
     /// Shown with so many decimals; JSON and CSV have all of it.
     Number(f64, u8),
-    /// Shown as `median (min-max)`, with so many decimals, and once where all runs agree in these; CSV has the median, and min and max in columns of their own.
+    /// Shown as `median (min-max)`, with so many decimals, and once where all runs agree in these; CSV has the median,
+    /// and min and max in columns of their own.
     Spread(Spread, u8),
     /// Not measured, or not to be had here.
     Missing,
@@ -111,7 +112,8 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// A figure by the row's keys, as they are shown, and the name of its column; none if there is no such row or no figure in it.
+    /// A figure by the row's keys, as they are shown, and the name of its column; none if there is no such row or no
+    /// figure in it.
     pub fn figure(&self, keys: &[(&str, &str)], column: &str) -> Option<Spread> {
         let at = |name: &str| self.columns.iter().position(|column| column.name == name);
         let keys: Vec<(usize, &str)> =

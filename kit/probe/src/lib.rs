@@ -36,8 +36,8 @@ pub(crate) fn run_measure(
     output.finish(&report)
 }
 
-/// What came of each case in the counted runs. All cases in each run, so that what the machine does besides meets all of them;
-/// each in a folder of its own, not made yet, which is removed.
+/// What came of each case in the counted runs. All cases in each run, so that what the machine does besides meets all
+/// of them; each in a folder of its own, not made yet, which is removed.
 pub(crate) fn each_case<C: Copy, O>(
     cases: &[C],
     name: impl Fn(&C) -> String,

@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A command that runs this very program as `name` of `probe`: what stood before the own command's name is kept, so that it
-/// works for `stentor-kit probe ipc` as for an example of this crate, which knows no `probe`; also after the file was replaced.
+/// A command that runs this very program as `name` of `probe`: what stood before the own command's name is kept, so
+/// that it works for `stentor-kit probe ipc` as for an example of this crate, which knows no `probe`; also after the
+/// file was replaced.
 ///
 /// Ctrl-C is for us and not for it: it has to end when its standard input does.
 pub fn command(name: &str) -> Command {

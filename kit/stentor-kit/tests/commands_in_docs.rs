@@ -1,5 +1,5 @@
-//! Each `stentor ...` and `stentor-kit ...` command in the pages and in the examples of `--help` is one that the command line
-//! takes: an option that is renamed or goes takes its examples along.
+//! Each `stentor ...` and `stentor-kit ...` command in the pages and in the examples of `--help` is one that the
+//! command line takes: an option that is renamed or goes takes its examples along.
 
 use std::fs;
 use std::path::{Path, PathBuf};

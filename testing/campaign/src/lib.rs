@@ -293,8 +293,8 @@ pub fn campaign(
     Ok(())
 }
 
-/// A seed with a disk that refuses at each operation in turn: EIO, ENOSPC and EDQUOT, once, some times, and for a while.
-/// `go_on` ends it early.
+/// A seed with a disk that refuses at each operation in turn: EIO, ENOSPC and EDQUOT, once, some times, and for a
+/// while. `go_on` ends it early.
 pub fn full_disk(
     shared: &Shared,
     seed: u64,

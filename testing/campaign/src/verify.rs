@@ -25,7 +25,8 @@ struct Place {
     seq: u64,
 }
 
-/// In the log that a start reads: a flipped bit (not in the last batch, which is a torn one then), a segment removed, or cut short.
+/// In the log that a start reads: a flipped bit (not in the last batch, which is a torn one then), a segment removed,
+/// or cut short.
 fn spoil(disk: &SimDisk, rng: &mut Rng) -> Result<Option<String>, String> {
     let mut places = Vec::new();
     let found = inspect(disk, &mut |seen| {

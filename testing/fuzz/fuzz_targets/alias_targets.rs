@@ -1,4 +1,5 @@
-//! Any text as the right side of an alias, and as a file that one includes: no panic, and a line of a file is what it is alone.
+//! Any text as the right side of an alias, and as a file that one includes: no panic, and a line of a file is what it
+//! is alone.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

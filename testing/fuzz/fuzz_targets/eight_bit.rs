@@ -1,4 +1,5 @@
-//! Any octets as a message whose texts are decoded: the same however they were split, never more than once, and what was ASCII can go back to 7 bits.
+//! Any octets as a message whose texts are decoded: the same however they were split, never more than once, and what
+//! was ASCII can go back to 7 bits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any octets as a message: addresses are found in place, what is not changed stays, and what is changed is found again.
+//! Any octets as a message: addresses are found in place, what is not changed stays, and what is changed is found
+//! again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

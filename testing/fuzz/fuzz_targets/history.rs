@@ -1,5 +1,5 @@
-//! Any octets as a file of the history and as the records of a block: no panic, and what is a record is one again when it
-//! is written anew.
+//! Any octets as a file of the history and as the records of a block: no panic, and what is a record is one again when
+//! it is written anew.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

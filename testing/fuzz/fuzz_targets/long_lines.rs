@@ -1,5 +1,5 @@
-//! Any octets as a message whose lines are made short: never an error, no line over 998 octets, the same however they were split,
-//! unchanged the second time, linear in size, and with subjects that readers decode to the same text.
+//! Any octets as a message whose lines are made short: never an error, no line over 998 octets, the same however they
+//! were split, unchanged the second time, linear in size, and with subjects that readers decode to the same text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

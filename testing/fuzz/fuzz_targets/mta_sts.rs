@@ -1,4 +1,5 @@
-//! Any octets as the record, the policy file and the kept policies of MTA-STS: no panic; what is read is read again the same.
+//! Any octets as the record, the policy file and the kept policies of MTA-STS: no panic; what is read is read again the
+//! same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

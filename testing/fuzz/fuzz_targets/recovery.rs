@@ -1,4 +1,5 @@
-//! Recovery of a store made of any bytes ends in `Ok` or an error, and what it opened can be written to and opened again.
+//! Recovery of a store made of any bytes ends in `Ok` or an error, and what it opened can be written to and opened
+//! again.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any octets from both sides of SASL: no panic, nobody is logged in without a proof, and no server is believed without one.
+//! Any octets from both sides of SASL: no panic, nobody is logged in without a proof, and no server is believed without
+//! one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,7 @@
 //! Any octets from a client: no panic, replies are well-formed lines, pieces are within their limit, and a message is
-//! canonical: no bare CR or LF and no NUL beside a dot gets past the session. Nothing that came in clear survives STARTTLS, no
-//! mail is taken before the login that it asks for, and an exchange of AUTH has one end and is not read as commands.
+//! canonical: no bare CR or LF and no NUL beside a dot gets past the session. Nothing that came in clear survives
+//! STARTTLS, no mail is taken before the login that it asks for, and an exchange of AUTH has one end and is not read as
+//! commands.
 //!
 //! The octet 255 ends a part; the one behind it says what else happens there.
 #![no_main]

@@ -1,4 +1,5 @@
-//! Any octets as a message: ASCII without NULs or an error (none where it may be lossy), the same however they were split, and linear in size.
+//! Any octets as a message: ASCII without NULs or an error (none where it may be lossy), the same however they were
+//! split, and linear in size.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any octets as a file of the submission folder, as its settings, a list of addresses and a command line: no panic, and
-//! what is taken is written again as it was.
+//! Any octets as a file of the submission folder, as its settings, a list of addresses and a command line: no panic,
+//! and what is taken is written again as it was.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

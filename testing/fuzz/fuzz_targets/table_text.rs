@@ -1,5 +1,5 @@
-//! Any octets as each kind of table made of text: no panic, lines that exist, and the table answers itself. The first octet
-//! chooses the kind, the first line is the key that is looked up.
+//! Any octets as each kind of table made of text: no panic, lines that exist, and the table answers itself. The first
+//! octet chooses the kind, the first line is the key that is looked up.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any octets as the answer of a token endpoint: no panic; what comes out as a token is one, and what is quoted is printable and short.
+//! Any octets as the answer of a token endpoint: no panic; what comes out as a token is one, and what is quoted is
+//! printable and short.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes as pages of the kernel's trace buffer, under any event's format: no panic, and every event on the stream's CPU.
+//! Any bytes as pages of the kernel's trace buffer, under any event's format: no panic, and every event on the stream's
+//! CPU.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

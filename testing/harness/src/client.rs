@@ -129,7 +129,8 @@ impl Smtp {
         self.reply()
     }
 
-    /// One whole transaction of a message with CRLF lines; every step must succeed but the last, whose reply it returns.
+    /// One whole transaction of a message with CRLF lines; every step must succeed but the last, whose reply it
+    /// returns.
     #[track_caller]
     pub fn send(&mut self, from: &str, to: &[&str], message: &[u8]) -> Reply {
         self.begin(from, to);

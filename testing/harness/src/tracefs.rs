@@ -12,14 +12,15 @@ const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 static MOUNT: Once = Once::new();
 
-/// Where instances are made; `None` after having said why nothing can be traced here: that is tried, since a mounted tracefs
-/// may be read-only or forbidden.
+/// Where instances are made; `None` after having said why nothing can be traced here: that is tried, since a mounted
+/// tracefs may be read-only or forbidden.
 pub fn tracefs() -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         skipped("tracing needs root");
         return None;
     }
-    // Whoever traces first mounts it, `stentor-kit iotrace` too: what a test sees must not depend on which ran before it.
+    // Whoever traces first mounts it, `stentor-kit iotrace` too: what a test sees must not depend on which ran before
+    // it.
     MOUNT.call_once(|| {
         if instances().is_none() {
             // Where that is forbidden, there is none below.

@@ -98,8 +98,8 @@ pub struct Behaviour {
     pub rtt_ms: u32,
     /// Extra time taken over the message after its end of data.
     pub dot_delay_ms: u32,
-    /// Time that the host works before each of its replies; commands that arrive together are worked on one after the other
-    /// and answered together. The following are added for their command's reply.
+    /// Time that the host works before each of its replies; commands that arrive together are worked on one after the
+    /// other and answered together. The following are added for their command's reply.
     pub reply_delay_ms: u32,
     pub greeting_delay_ms: u32,
     pub ehlo_delay_ms: u32,

@@ -125,8 +125,8 @@ pub fn write_subscribers(path: &Path, n: usize, reachable_only: bool, out: &mut 
     Ok(())
 }
 
-/// Writes the scenario's hosts, one `domain host address` a line for each domain of their site, the most preferred first:
-/// for servers that cannot ask the lab's DNS.
+/// Writes the scenario's hosts, one `domain host address` a line for each domain of their site, the most preferred
+/// first: for servers that cannot ask the lab's DNS.
 pub fn write_hosts(path: &Path, out: &mut dyn Write) -> Result<(), LabError> {
     let scenario = Scenario::load(path)?;
     for site in scenario.sites() {

@@ -151,8 +151,8 @@ fn listen_all(hosts: &[Host], wanted: u16) -> Result<(Listeners, u16), LabError>
     Err(LabError::NoCommonPort { hosts: hosts.len(), source: last })
 }
 
-/// Below those that the system gives to connections and to listeners without a port of their own: hosts that refuse connections hold
-/// none, and what is given to nobody stays theirs.
+/// Below those that the system gives to connections and to listeners without a port of their own: hosts that refuse
+/// connections hold none, and what is given to nobody stays theirs.
 fn free_port() -> io::Result<u16> {
     const PORTS: Range<u32> = 10_000..32_000;
     static TAKEN: AtomicU32 = AtomicU32::new(0);

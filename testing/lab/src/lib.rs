@@ -1,5 +1,5 @@
-//! The simulated Internet on 127.0.0.0/8: a DNS server, SMTP sinks that behave well or badly, a recorder of every copy, and
-//! scenarios. For tests, benchmarks and `stentor-kit demo`; never part of the mail path.
+//! The simulated Internet on 127.0.0.0/8: a DNS server, SMTP sinks that behave well or badly, a recorder of every copy,
+//! and scenarios. For tests, benchmarks and `stentor-kit demo`; never part of the mail path.
 //!
 //! Its SMTP server is its own, strict and independent of `stentor-mail`, so that the two cannot share a mistake. All
 //! randomness follows from the scenario's seed.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! rule     = stage [ "(" text ")" ] ":" step *( ";" step )
-//! stage    = greeting | ehlo | tls-ehlo | helo | starttls | auth | mail | rcpt | data | bdat | body | dot | rset | quit
-//! step     = ok             the command is carried out and answered as usual
+//! stage = greeting | ehlo | tls-ehlo | helo | starttls | auth | mail | rcpt | data | bdat | body | dot | rset | quit
+//! step = ok the command is carried out and answered as usual
 //!          | mute           it is carried out, and the answer swallowed
 //!          | spill          (bdat, first) the chunk's octets are taken for commands
 //!          | say TEXT       a line; \r \n \t \0 \\ \xHH are octets
@@ -18,10 +18,10 @@
 //!          | hang           nothing is said or done any more
 //! ```
 //!
-//! `ehlo` is any EHLO or LHLO, `tls-ehlo` one within TLS. The text in brackets must be part of the command's line (of the recipient at `dot`, where LMTP replies for each).
-//! The first matching rule applies. Without `ok` or `mute` the command itself has no effect: no transaction begins, no
-//! recipient is accepted, no copy kept. `bdat` matches when a chunk is complete, `body` once `body_bytes` of the
-//! message have arrived.
+//! `ehlo` is any EHLO or LHLO, `tls-ehlo` one within TLS. The text in brackets must be part of the command's line (of
+//! the recipient at `dot`, where LMTP replies for each). The first matching rule applies. Without `ok` or `mute` the
+//! command itself has no effect: no transaction begins, no recipient is accepted, no copy kept. `bdat` matches when a
+//! chunk is complete, `body` once `body_bytes` of the message have arrived.
 
 use serde::Deserialize;
 

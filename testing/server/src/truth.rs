@@ -1,5 +1,5 @@
-//! Why mail waits, asked of every view while a server's mail waits for fourteen different reasons, at hosts of the lab that
-//! give them: the table of [`CASES`] is the judge.
+//! Why mail waits, asked of every view while a server's mail waits for fourteen different reasons, at hosts of the lab
+//! that give them: the table of [`CASES`] is the judge.
 
 use std::collections::BTreeMap;
 

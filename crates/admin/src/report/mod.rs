@@ -1,9 +1,9 @@
 //! Delivery reports: outcomes of a post, its speed, and where the rest waits: for `stentor report`, the console, and as
 //! mail to the list's owner or the poster.
 //!
-//! Promise: fates are the store's ([`stentor_core::live::posts`]); times are counted since the server's start, and a report
-//! says so if part of the post came earlier. Where the rest waits is looked up on request, in slices, for all pending
-//! recipients.
+//! Promise: fates are the store's ([`stentor_core::live::posts`]); times are counted since the server's start, and a
+//! report says so if part of the post came earlier. Where the rest waits is looked up on request, in slices, for all
+//! pending recipients.
 
 mod mail;
 mod words;

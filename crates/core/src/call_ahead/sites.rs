@@ -5,8 +5,8 @@
 //! line is full or the site is failing is returned.
 //!
 //! Promise: at most [`SITES_MAX`] sites, with [`LINE_MAX`] questions in each line. The caller starts the workers that
-//! [`EntryOutcome`] asks for. Clients take turns: one that asks a lot waits for its own questions and does not delay others. A
-//! site that replied within [`ANSWERING_MS`] does not fail: it only gets no more connections.
+//! [`EntryOutcome`] asks for. Clients take turns: one that asks a lot waits for its own questions and does not delay
+//! others. A site that replied within [`ANSWERING_MS`] does not fail: it only gets no more connections.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
 //! TLS of a connection: the handshake, what the session's end reveals about TLS, and what is remembered for the host
-//! ([`stentor_core::host_knowledge`]). A reply read within TLS is a reply; only a lost connection, an alert or a broken record is
-//! a failure of TLS.
+//! ([`stentor_core::host_knowledge`]). A reply read within TLS is a reply; only a lost connection, an alert or a broken
+//! record is a failure of TLS.
 
 use stentor_smtp::client::{ClientError, StartTlsRefusal, TlsStage};
 

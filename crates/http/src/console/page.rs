@@ -194,7 +194,8 @@ impl Frame {
         self.page_with(status, section, title, &main)
     }
 
-    /// The page for callers who are not operators. `what`: subject and verb ("Users are"); `command` prints the same on the server.
+    /// The page for callers who are not operators. `what`: subject and verb ("Users are"); `command` prints the same on
+    /// the server.
     pub fn for_operators(&self, section: &str, title: &str, what: &str, command: &str) -> Response {
         let text = html! {
             (what) " visible only to operators who can make changes. "

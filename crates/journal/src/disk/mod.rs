@@ -16,8 +16,8 @@ use std::sync::Arc;
 pub trait Disk: Send + Sync {
     /// Names of the files, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Opens an existing file for reading and writing. The name must stay for as long as the file is used: an implementation may
-    /// open it again.
+    /// Opens an existing file for reading and writing. The name must stay for as long as the file is used: an
+    /// implementation may open it again.
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Creates a file that must not exist yet.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;

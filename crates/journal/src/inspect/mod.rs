@@ -2,8 +2,8 @@
 //! `salvage`.
 //!
 //! Promise: every batch with a valid checksum that was not refused is shown, in log order, whatever is wrong before or
-//! after it; every irregularity is a [`Irregularity`] with file and offset. Recovery stops at the first one; this continues.
-//! A torn tail is not damage. It fails only if the directory cannot be listed.
+//! after it; every irregularity is a [`Irregularity`] with file and offset. Recovery stops at the first one; this
+//! continues. A torn tail is not damage. It fails only if the directory cannot be listed.
 //!
 //! Recovery decides whether the log is sound ([`examine`], the code of a start). If a start would succeed, there is no
 //! finding in the segments that it reads, nor about files that it skips; if not, there is at least one. Beyond that,

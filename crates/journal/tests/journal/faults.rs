@@ -105,7 +105,8 @@ fn a_disk_that_fails_for_a_while_loses_nothing() {
             }
         }
         drop(journal);
-        // A refused batch can only be found if no successor could be made after it, so never before an acknowledged one.
+        // A refused batch can only be found if no successor could be made after it, so never before an acknowledged
+        // one.
         let (_, _, records) = open(&disk.crash()).unwrap();
         let found = payloads(&records);
         assert_eq!(found[..acknowledged.len()], acknowledged[..], "seed {seed}");

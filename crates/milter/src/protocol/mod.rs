@@ -1,9 +1,9 @@
 //! The milter protocol, version 6, for mail servers, without I/O and without a clock.
 //!
 //! A [`MilterSession`] is one connection to a milter. The caller calls a method for each event of a client's session
-//! ([`MilterSession::connect`], [`MilterSession::mail`], ...), writes [`MilterSession::output`], passes what the milter sends to
-//! [`MilterSession::receive`] and asks [`MilterSession::poll`] for its answers, as long as one [`MilterSession::is_owed`]. After
-//! [`MilterSession::end`], changes to the message come before the last answer.
+//! ([`MilterSession::connect`], [`MilterSession::mail`], ...), writes [`MilterSession::output`], passes what the milter
+//! sends to [`MilterSession::receive`] and asks [`MilterSession::poll`] for its answers, as long as one
+//! [`MilterSession::is_owed`]. After [`MilterSession::end`], changes to the message come before the last answer.
 //!
 //! Promise: no octets of a milter make it panic, or hold more than one packet of [`PACKET_BYTES_MAX`]; an answer that
 //! does not fit the command is an [`Error`], after which the connection cannot be used. The negotiation is respected:

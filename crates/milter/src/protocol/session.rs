@@ -1,12 +1,12 @@
 //! One connection to a milter, from the negotiation on.
 //!
-//! States: negotiating; before a message (after [`MilterSession::abort`]); in a message (from [`MilterSession::mail`]); over
-//! (accepted, refused or discarded, for this message or, before MAIL, for the connection), in which events have no
+//! States: negotiating; before a message (after [`MilterSession::abort`]); in a message (from [`MilterSession::mail`]);
+//! over (accepted, refused or discarded, for this message or, before MAIL, for the connection), in which events have no
 //! effect. While an answer [`MilterSession::is_owed`], no further event may be sent, with two exceptions. The first
 //! recipient may follow MAIL immediately. DATA, header, end of header and body may be sent
-//! [together](Session::is_full), and are answered in order. So may the end of the message once the connection [counts
-//! right](Session::counts_right), that is, each event of its first message was answered once. Before that, the end
-//! waits for all other answers, so that the last one is unambiguous.
+//! [together](Session::is_full), and are answered in order. So may the end of the message once the connection
+//! [counts right](Session::counts_right), that is, each event of its first message was answered once. Before that, the
+//! end waits for all other answers, so that the last one is unambiguous.
 //!
 //! A milter that decides early, with answers still owed, may answer the rest (as rspamd does) or not (libmilter);
 //! which of them is unknown. Such a connection cannot be used any more: [`MilterSession::is_cut_short`].

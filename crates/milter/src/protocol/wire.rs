@@ -1,6 +1,7 @@
 //! Packets: a length of four octets, most significant first, a command, and data.
 //!
-//! Promise: [`Packets`] holds at most one packet of [`PACKET_BYTES_MAX`]; a larger one is an error as soon as its length is known.
+//! Promise: [`Packets`] holds at most one packet of [`PACKET_BYTES_MAX`]; a larger one is an error as soon as its
+//! length is known.
 
 /// Maximum size of a milter's packet, including its command (as `SMFIP_MDS_1M` allows).
 pub const PACKET_BYTES_MAX: usize = 1024 * 1024;

@@ -44,7 +44,8 @@ pub(super) fn write(value: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Encoded words that can be part of a phrase: such as have no sign that some reader takes for the begin or end of something else.
+/// Encoded words that can be part of a phrase: such as have no sign that some reader takes for the begin or end of
+/// something else.
 fn encoded_words(value: &[u8]) -> Vec<(Range<usize>, Label<'_>)> {
     let mut at = 0;
     let places = words::pieces(value).into_iter().filter_map(move |piece| {

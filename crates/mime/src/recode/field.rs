@@ -138,8 +138,8 @@ const ID_FIELDS: [&str; 5] = ["message-id", "in-reply-to", "references", "conten
 /// Fields of tags (RFC 6376 section 3.2), beside those whose names end with that of DKIM's.
 const TAG_FIELDS: [&str; 2] = ["arc-seal", "arc-message-signature"];
 
-/// Fields of text for people, whose readers decode it (RFC 2047 section 5). In any other a long word may be for a program, such as a key in
-/// base64, which an encoding would destroy.
+/// Fields of text for people, whose readers decode it (RFC 2047 section 5). In any other a long word may be for a
+/// program, such as a key in base64, which an encoding would destroy.
 const TEXT_FIELDS: [&str; 4] = ["subject", "comments", "keywords", "content-description"];
 
 /// Prefix of the fields of RFC 2369 and RFC 2919.

@@ -1,11 +1,12 @@
 //! Folds header fields with lines over [`LINE_BYTES_MAX`] octets (RFC 5322 section 2.2.3).
 //!
-//! Where, in this order: at white space that is there, which changes nothing for readers; in the octets of a signature, where it is ignored;
-//! where white space may be added without a change of meaning, as the syntax of the field has it: behind the colon, between identifiers,
-//! beside comments, behind separators; at white space within quotes, comments and angle brackets; and where there is none of all that,
-//! after 998 octets, as Postfix's `smtp_line_length_limit` does. Long words of `Subject` and its kin, and long encoded words, have become
-//! short encoded words before ([`super::text`]), long parameters several ([`super::params`]), so that the last is left to what no line can
-//! hold and no reader decodes: identifiers, addresses, keys, URLs.
+//! Where, in this order: at white space that is there, which changes nothing for readers; in the octets of a signature,
+//! where it is ignored; where white space may be added without a change of meaning, as the syntax of the field has it:
+//! behind the colon, between identifiers, beside comments, behind separators; at white space within quotes, comments
+//! and angle brackets; and where there is none of all that, after 998 octets, as Postfix's `smtp_line_length_limit`
+//! does. Long words of `Subject` and its kin, and long encoded words, have become short encoded words before
+//! ([`super::text`]), long parameters several ([`super::params`]), so that the last is left to what no line can hold
+//! and no reader decodes: identifiers, addresses, keys, URLs.
 //!
 //! Promises: no line is longer, and none consists of white space only. Unfolding gives the original field, except for
 //! spaces added as above, and white space at the end of overlong lines.
@@ -25,8 +26,8 @@ pub(super) enum Syntax {
     Parameters,
     /// Identifiers in angle brackets: within them a comma or semicolon is like any other octet.
     Ids,
-    /// Tags of a signature (RFC 6376 section 3.2). The field is signed itself but for its `b=`, so that white space added anywhere else
-    /// breaks the signature.
+    /// Tags of a signature (RFC 6376 section 3.2). The field is signed itself but for its `b=`, so that white space
+    /// added anywhere else breaks the signature.
     Tags,
 }
 
@@ -85,8 +86,8 @@ enum Place {
     Angle,
 }
 
-/// How good a place is to fold: where white space is, where it is ignored, where it may be added, and within quotes, comments and angle
-/// brackets.
+/// How good a place is to fold: where white space is, where it is ignored, where it may be added, and within quotes,
+/// comments and angle brackets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rank {
     Space,
@@ -198,8 +199,8 @@ impl Folder<'_> {
         }
     }
 
-    /// Octets that only make the line longer, up to the longest: neither they nor the next one change the context or are
-    /// beside a place to fold.
+    /// Octets that only make the line longer, up to the longest: neither they nor the next one change the context or
+    /// are beside a place to fold.
     fn plain_run(&self, rest: &[u8]) -> usize {
         let is_plain = match self.place {
             Place::Name => false,

@@ -1,8 +1,9 @@
-//! Parameters of MIME fields: values with octets that are not allowed, or longer than a line may be, as RFC 2231 has them.
+//! Parameters of MIME fields: values with octets that are not allowed, or longer than a line may be, as RFC 2231 has
+//! them.
 //!
-//! Promise: who reads parameters as [`crate::params`] does reads the same before and after. What has that form already keeps its
-//! charset and language, and is cut and numbered anew. A parameter of which programs may read several things (given in two forms, sections
-//! that are missing or come twice, text behind a value) is left as it stands.
+//! Promise: who reads parameters as [`crate::params`] does reads the same before and after. What has that form already
+//! keeps its charset and language, and is cut and numbered anew. A parameter of which programs may read several things
+//! (given in two forms, sections that are missing or come twice, text behind a value) is left as it stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,8 +89,8 @@ fn plan(value: &[u8], all: &[RawParameter<'_>], octets: Octets) -> (BTreeMap<usi
     (anew, gone)
 }
 
-/// Of the parameters of one name those that readers prefer, if these are one value: sections in their order, the encoded one, or the only
-/// one.
+/// Of the parameters of one name those that readers prefer, if these are one value: sections in their order, the
+/// encoded one, or the only one.
 fn chosen(all: &[RawParameter<'_>], members: &[usize]) -> Vec<usize> {
     let is_section = |at: &usize| all[*at].name.number.is_some();
     let mut sections: Vec<usize> = members.iter().copied().filter(is_section).collect();
@@ -167,7 +168,8 @@ fn sections(octets: &[u8], bytes_max: usize) -> Vec<&[u8]> {
     loop {
         let at = rest.len().min(bytes_max);
         let inner = rest[..at].iter().rev().take(3).take_while(|b| **b & 0xc0 == 0x80).count();
-        // The octets of a character that go on behind the cut belong to the next section, with the one that it begins with.
+        // The octets of a character that go on behind the cut belong to the next section, with the one that it begins
+        // with.
         let is_inner = rest.get(at).is_some_and(|b| b & 0xc0 == 0x80);
         let begin = at.saturating_sub(inner + 1);
         let at = if is_inner && rest[begin] >= 0xc0 { begin } else { at };

@@ -14,7 +14,8 @@ use crate::params::{MimeField, ParamName};
 use crate::transfer::{Encoding, base64};
 use crate::words;
 
-/// The value of a field that was written: its lines are short, and nothing but a space or tab begins those behind the first.
+/// The value of a field that was written: its lines are short, and nothing but a space or tab begins those behind the
+/// first.
 fn written(name: &str, value: &str, octets: Octets) -> Option<String> {
     let mut out = Vec::new();
     field::write(format!("{name}:{value}\r\n").as_bytes(), octets, &mut out).ok()?;
@@ -50,7 +51,8 @@ fn difference<T: std::fmt::Debug>(a: &T, b: &T) -> String {
     format!("{} in place of {}", around(&a), around(&b))
 }
 
-/// Encoded words by a small reader, to which no charset is unknown: octets in those that it cannot decode stand for themselves.
+/// Encoded words by a small reader, to which no charset is unknown: octets in those that it cannot decode stand for
+/// themselves.
 fn text(value: &str) -> String {
     let (mut parts, mut rest): (Vec<(String, Vec<u8>)>, _) = (Vec::new(), value);
     let mut push = |label: &str, octets: &[u8]| match parts.last_mut() {
@@ -573,7 +575,8 @@ proptest! {
             let read = |value: &str| (names(value, ParamName::FileName), names(value, ParamName::Name));
             let wanted = wanted.get_or_insert_with(|| read(&unfolded(&format!("attachment{value}"))));
             let got = read(&unfolded(&out));
-            // What is read in two ways, or breaks the syntax, stays as it stands: broken, or without its octets over 127.
+            // What is read in two ways, or breaks the syntax, stays as it stands: broken, or without its octets over
+            // 127.
             let is_left = |got: &Option<String>, wanted: &Option<String>| {
                 let spaceless = |text: &Option<String>| text.as_deref().unwrap_or_default().replace([' ', '?'], "").replace(|c: char| !c.is_ascii(), "");
                 spaceless(got) == spaceless(wanted) && MimeField::parse(unfolded(&format!("attachment{value}")).as_bytes()).params.len() > 1

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! 2026-11-22 03:00:00 1tEk2j-000abc-1x <= a@x H=host (helo) [192.0.2.1] P=esmtp S=321 id=1@x for b@y c@y
-//! 2026-11-22 03:00:01 1tEk2j-000abc-1x => b@y <orig@z> R=dnslookup T=remote_smtp H=mx.y [192.0.2.2] X=TLS1.3:... C="250 ok" QT=1s DT=0s
-//! 2026-11-22 03:00:01 1tEk2j-000abc-1x == c@y R=dnslookup T=remote_smtp defer (-44) H=mx.y [192.0.2.2]: 451 later
-//! 2026-11-22 03:00:01 1tEk2j-000abc-1x ** d@y R=dnslookup T=remote_smtp H=mx.y [192.0.2.2]: SMTP error ...: 550 no
-//! 2026-11-22 03:00:01 1tEk2j-000abc-1x Completed
+//! 2026-11-22 03:00:01 1tEk2j-000abc-1x => b@y <orig@z> R=dnslookup T=remote_smtp H=mx.y [192.0.2.2] X=TLS1.3:...
+//! C="250 ok" QT=1s DT=0s 2026-11-22 03:00:01 1tEk2j-000abc-1x == c@y R=dnslookup T=remote_smtp defer (-44) H=mx.y
+//! [192.0.2.2]: 451 later 2026-11-22 03:00:01 1tEk2j-000abc-1x ** d@y R=dnslookup T=remote_smtp H=mx.y [192.0.2.2]:
+//! SMTP error ...: 550 no 2026-11-22 03:00:01 1tEk2j-000abc-1x Completed
 //! ```
 
 use memchr::{memchr, memmem};

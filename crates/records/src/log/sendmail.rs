@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! QID: from=<a@x>, size=1, class=0, nrcpts=2, msgid=<1@x>, proto=ESMTP, daemon=MTA, relay=host [192.0.2.1]
-//! QID: to=<b@y>,<c@y>, delay=00:00:01, xdelay=00:00:01, mailer=esmtp, pri=1, relay=mx.y. [192.0.2.2], dsn=2.0.0, stat=Sent (ok)
-//! QID: NEWID: sender notify: Cannot send message for 5 days
+//! QID: to=<b@y>,<c@y>, delay=00:00:01, xdelay=00:00:01, mailer=esmtp, pri=1, relay=mx.y. [192.0.2.2], dsn=2.0.0,
+//! stat=Sent (ok) QID: NEWID: sender notify: Cannot send message for 5 days
 //! ```
 
 use memchr::memchr;

@@ -51,8 +51,8 @@ pub(super) enum Manner {
     NoData,
     /// NOERROR and nothing else, from a server that recurses, as forwarders send it.
     Empty,
-    /// No such name, without SOA and from a server that neither recurses nor is authoritative; or from one that recurses, beside a record of
-    /// another name.
+    /// No such name, without SOA and from a server that neither recurses nor is authoritative; or from one that
+    /// recurses, beside a record of another name.
     BareNoName,
     StrayNoName,
     /// As `Good`, with an unknown code.
@@ -64,7 +64,8 @@ pub(super) enum Manner {
     EmptyWithoutEdns(Option<ResponseCode>),
 }
 
-/// A name server with its count of questions, with EDNS and without; that for the root, which is asked of who is tried, is not counted.
+/// A name server with its count of questions, with EDNS and without; that for the root, which is asked of who is tried,
+/// is not counted.
 pub(super) struct Fake {
     pub(super) address: SocketAddr,
     edns: Arc<AtomicUsize>,

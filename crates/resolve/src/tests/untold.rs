@@ -1,4 +1,5 @@
-//! A server that validates leaves a question out, and another says that there is nothing: neither DANE nor MX records are absent by that.
+//! A server that validates leaves a question out, and another says that there is nothing: neither DANE nor MX records
+//! are absent by that.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Several name servers that are believed, of which some validate: what the others say is never a reason to take DANE for absent.
+//! Several name servers that are believed, of which some validate: what the others say is never a reason to take DANE
+//! for absent.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Drains: domains, sites and standing bounces whose waiting recipients fail. `choice::drain` takes the recipients, in slices.
+//! Drains: domains, sites and standing bounces whose waiting recipients fail. `choice::drain` takes the recipients, in
+//! slices.
 
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
 

@@ -1,4 +1,5 @@
-//! Retry clocks of single recipients of single messages, after a 4xx at RCPT that is not about the mailbox (greylisting).
+//! Retry clocks of single recipients of single messages, after a 4xx at RCPT that is not about the mailbox
+//! (greylisting).
 
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 

@@ -1,9 +1,9 @@
 //! A host's refusals of a sender's domain at MAIL, and the mail of that domain that is worth a trial.
 //!
-//! The host may refuse the whole domain, one address of it, or a message (by its size, RFC 1870). It sees only what MAIL
-//! carries: address, size, type of content. So mail of a refused address that is not smaller would be
-//! refused as well, and waits for the clock. All other mail of the domain is worth a *trial* ahead of the clock, which
-//! shows whether the refusal is about it.
+//! The host may refuse the whole domain, one address of it, or a message (by its size, RFC 1870). It sees only what
+//! MAIL carries: address, size, type of content. So mail of a refused address that is not smaller would be refused as
+//! well, and waits for the clock. All other mail of the domain is worth a *trial* ahead of the clock, which shows
+//! whether the refusal is about it.
 //!
 //! Trials are finite, [`TRIALS`] at once and as many again after each [`ROUND_MS`] of the first minute, and only a
 //! delivery of the domain's mail by that host restores them. Each needs another address, a smaller message or another
@@ -170,8 +170,8 @@ impl MailRefusal {
     }
 
     /// Chooses the message for a trial or the probe. A probe alternates between an untried message and the one refused
-    /// longest ago: the first so that refused ones do not crowd it out, the second for hosts that greylist. Also returns
-    /// its index in `waiting`. `came_back`: whether a message has returned from the site before.
+    /// longest ago: the first so that refused ones do not crowd it out, the second for hosts that greylist. Also
+    /// returns its index in `waiting`. `came_back`: whether a message has returned from the site before.
     pub fn choose(
         &mut self,
         core: &mut Core,

@@ -1,5 +1,5 @@
-//! The lines at one site: the messages that wait there, by flow. Flows of a class take turns by recipients (deficit round
-//! robin); within a flow the oldest message goes first.
+//! The lines at one site: the messages that wait there, by flow. Flows of a class take turns by recipients (deficit
+//! round robin); within a flow the oldest message goes first.
 
 use smallvec::SmallVec;
 use stentor_queue::ids::MessageNo;

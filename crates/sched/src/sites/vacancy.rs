@@ -14,8 +14,8 @@ use super::{Host, HostNo, Site, Sites};
 use crate::flows::lines::Line;
 use crate::timers::{Timer, Timers};
 
-/// Delay before a site or host that lost its last reference is checked, and between checks: DNS answers may alternate, and
-/// the entry should survive that.
+/// Delay before a site or host that lost its last reference is checked, and between checks: DNS answers may alternate,
+/// and the entry should survive that.
 pub const VACANT_MS: Ms = 3_600_000;
 
 impl Site {

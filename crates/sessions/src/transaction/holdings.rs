@@ -1,5 +1,5 @@
-//! What a transaction holds outside itself until its message is durable. Dropping a holding gives it back, so that no way out of a
-//! transaction can forget to.
+//! What a transaction holds outside itself until its message is durable. Dropping a holding gives it back, so that no
+//! way out of a transaction can forget to.
 
 use std::sync::Arc;
 

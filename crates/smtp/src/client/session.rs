@@ -268,7 +268,8 @@ impl ClientSession {
     /// Begins a transaction: writes MAIL, RCPT and any commands that may follow at once to the output.
     ///
     /// On an error nothing was written and the session is unchanged. If the server lacks a feature that the message
-    /// needs (SIZE, 8BITMIME, SMTPUTF8), nothing is written either: the result is `Done` with [`RcptStage::Local`] results.
+    /// needs (SIZE, 8BITMIME, SMTPUTF8), nothing is written either: the result is `Done` with [`RcptStage::Local`]
+    /// results.
     pub fn begin<'a>(
         &mut self,
         spec: &TxSpec<'_>,
@@ -282,7 +283,8 @@ impl ClientSession {
     }
 
     /// Asks whether the server would accept mail for an address: MAIL and RCPT, without content. The answer is
-    /// [`ClientEvent::Done`] with one result; [`RcptStage::Rcpt`] with 2xx means yes. RSET precedes the next transaction.
+    /// [`ClientEvent::Done`] with one result; [`RcptStage::Rcpt`] with 2xx means yes. RSET precedes the next
+    /// transaction.
     ///
     /// On an error nothing was written and the session is unchanged.
     pub fn verify(&mut self, tx: u64, sender: &str, address: &str, now: Ms) -> Result<(), ClientError> {

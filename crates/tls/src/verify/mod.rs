@@ -1,8 +1,8 @@
 //! Requirements for a server's certificate, and their verification.
 //!
 //! Promise: the signature of the handshake is always verified, so the peer has the key of the certificate that it
-//! sends. A [`PeerRequirement`] states the further conditions; [`judge`] returns how the certificate is proven, or why it
-//! is not, even if nothing is required.
+//! sends. A [`PeerRequirement`] states the further conditions; [`judge`] returns how the certificate is proven, or why
+//! it is not, even if nothing is required.
 
 mod chain;
 mod dane;

@@ -17,8 +17,8 @@ use crate::{provider, provider_arc};
 struct WebVerifier(Roots);
 
 impl Roots {
-    /// Settings of an HTTPS client that trusts these CAs and verifies servers as browsers do. A certificate listed in the
-    /// CA file itself is trusted directly, as for mail.
+    /// Settings of an HTTPS client that trusts these CAs and verifies servers as browsers do. A certificate listed in
+    /// the CA file itself is trusted directly, as for mail.
     pub fn web_client(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider_arc()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| TlsError::from(&error))?;

@@ -37,7 +37,8 @@ pub fn fill(analyses: &[Analysis], report: &mut Report) {
 }
 
 fn layers(merged: &[OperationRuns<'_>]) -> Chart {
-    // All layers, that each has its colour in every picture; a legend without "unattributed" would not say that there is none.
+    // All layers, that each has its colour in every picture; a legend without "unattributed" would not say that there
+    // is none.
     let series = Layer::EVERY.iter().map(|layer| Series {
         name: layer.name().to_owned(),
         values: merged.iter().map(|one| one.layers()[layer.index()] as f64 / (one.wall() as f64).max(1.0)).collect(),

@@ -129,8 +129,8 @@ fn disks(traced: &Traced) -> HashMap<u32, u32> {
     pair.filter(|(mounted, disk)| mounted != disk).into_iter().collect()
 }
 
-/// Workers whose jobs came from the generator or from who worked for it, as those of a loop device: nobody waits for them
-/// but through a request.
+/// Workers whose jobs came from the generator or from who worked for it, as those of a loop device: nobody waits for
+/// them but through a request.
 fn add_workers(history: &timeline::History, generator: &BTreeSet<i32>, helpers: &mut BTreeSet<i32>) {
     for job in &history.jobs {
         let is_for_it = match job.queued.map(|origin| origin.cause) {

@@ -106,8 +106,8 @@ struct Reader<'a> {
     traced: &'a BTreeSet<i32>,
 }
 
-/// `disks`: the disk of each partition. `traced`: the threads whose system calls count. `gaps`: the events, by their place in
-/// the trace and in order, before which tracing was off.
+/// `disks`: the disk of each partition. `traced`: the threads whose system calls count. `gaps`: the events, by their
+/// place in the trace and in order, before which tracing was off.
 pub fn read(trace: &Trace, disks: HashMap<u32, u32>, traced: &BTreeSet<i32>, gaps: &[usize]) -> History {
     let mut history = History::new(trace.threads.clone(), disks, traced);
     history.has_switches = trace.kind("sched/sched_switch").is_some();

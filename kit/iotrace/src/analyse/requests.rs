@@ -84,7 +84,8 @@ pub struct Requests {
     flush_open: HashMap<u32, VecDeque<u32>>,
     /// Completed flushes by device, in order of completion.
     flushes: HashMap<u32, Vec<Service>>,
-    /// What each device did, with the latest end of all up to there; in order of issue once all is [`Requests::settled`].
+    /// What each device did, with the latest end of all up to there; in order of issue once all is
+    /// [`Requests::settled`].
     served: HashMap<u32, Vec<(Service, u64)>>,
     /// The disk of a partition.
     disks: HashMap<u32, u32>,

@@ -1,9 +1,9 @@
 //! What each thread did and when: one pass over the events, in order of time.
 //!
 //! A thread's timeline is a list of pieces: from when on, in which state (running, ready, blocked), and in which span
-//! (a node of a tree whose root is "nothing known"). A blocked piece knows what ended it: who called `sched_waking`, which
-//! is a thread at its work or, in an interrupt, the completion of a request or a timer. That is all that the attribution
-//! (`walk`) needs; events are not kept.
+//! (a node of a tree whose root is "nothing known"). A blocked piece knows what ended it: who called `sched_waking`,
+//! which is a thread at its work or, in an interrupt, the completion of a request or a timer. That is all that the
+//! attribution (`walk`) needs; events are not kept.
 //!
 //! Failure answers: an end without a beginning does nothing; a beginning without an end lasts until the span around it
 //! ends, at the latest until the system call or the worker's job does; a thread that runs where another should be

@@ -7,17 +7,17 @@
 //! - a thread at work: that thread's own timeline over the same time, nested below the wait; if the thread is a worker,
 //!   from the start of its job, before that the wait for a worker, and before the job was queued whatever was
 //!   behind the queueing;
-//! - the completion of a request: the time is cut along the request's life, from who submitted it through the block layer
-//!   to the device and back;
+//! - the completion of a request: the time is cut along the request's life, from who submitted it through the block
+//!   layer to the device and back;
 //! - a timer: it slept;
 //! - nothing that an event tells: unattributed.
 //!
 //! The result is a tree of frames, each with the time that was its own; the sum over all frames is the window, by
-//! construction. Below a frame of the device nothing is told apart: what a loop device's worker does with its file is the
-//! device's time to the file system above.
+//! construction. Below a frame of the device nothing is told apart: what a loop device's worker does with its file is
+//! the device's time to the file system above.
 //!
-//! Cost: a wait is cut into the pieces of other threads over the same time, at each depth at most once, so that a window
-//! costs at most its events times [`DEPTH_MAX`].
+//! Cost: a wait is cut into the pieces of other threads over the same time, at each depth at most once, so that a
+//! window costs at most its events times [`DEPTH_MAX`].
 
 use std::collections::HashMap;
 
@@ -353,7 +353,8 @@ impl Walker<'_> {
         self.give_step(frame, fixed.completion, end.max(at), to);
     }
 
-    /// Queued until it is issued. If a worker does that and has been asked to, the time until it runs is the scheduler's.
+    /// Queued until it is issued. If a worker does that and has been asked to, the time until it runs is the
+    /// scheduler's.
     fn before_issue(&mut self, number: u32, job: u32, frame: u32, from: u64, to: u64) {
         let job = self.history.jobs.get(job as usize);
         let Some((asked, started)) = job.and_then(|job| Some((job.queued?.ns, job.started))) else {

@@ -237,8 +237,8 @@ pub fn calls() -> Choice {
 }
 
 /// The kernel's filter for an event with these fields, so that other devices' events do not fill the buffer. None: all
-/// of them. Only where a field means the device. `is_anonymous`: the file system has a number of its own that is not its
-/// device's, as btrfs.
+/// of them. Only where a field means the device. `is_anonymous`: the file system has a number of its own that is not
+/// its device's, as btrfs.
 pub fn device_filter(system: &str, fields: &[String], devices: &[u32], is_anonymous: bool) -> Option<String> {
     let has_device = match system {
         "block" | "ext4" | "jbd2" | "xfs" => true,

@@ -239,8 +239,8 @@ mod tests {
         assert_eq!(all.events[0].value(pid), Some(&Value::Text("wb_workfn".into())));
     }
 
-    /// A page as a 6.18 kernel gave it: a thread that writes 100 octets, sleeps 0.3 s and writes 4097. The sleep is longer than
-    /// an event's own delta can tell, so that a `TIME_EXTEND` stands between.
+    /// A page as a 6.18 kernel gave it: a thread that writes 100 octets, sleeps 0.3 s and writes 4097. The sleep is
+    /// longer than an event's own delta can tell, so that a `TIME_EXTEND` stands between.
     #[test]
     fn a_page_of_a_real_kernel() {
         let mut decoder = Decoder::new(Layout::default(), &["fd", "count", "ret"]);

@@ -1,5 +1,5 @@
-//! Layouts of events as tracefs describes them (`events/SYSTEM/NAME/format`, `events/header_page`), and values out of an
-//! event's bytes.
+//! Layouts of events as tracefs describes them (`events/SYSTEM/NAME/format`, `events/header_page`), and values out of
+//! an event's bytes.
 //!
 //! Promise: any text and any bytes are read without a panic; a field that cannot be had is missing.
 

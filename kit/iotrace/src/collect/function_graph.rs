@@ -1,9 +1,9 @@
 //! The function graph: every kernel function of chosen threads, as text for [`crate::text`].
 //!
-//! Where: in an instance of our own, if the kernel lets an instance have this tracer (6.11 and later); else in the top buffer,
-//! if nobody uses that. What functions and how deep (`set_graph_function`, `max_graph_depth`) there is once for all users, so
-//! that we refuse where somebody else uses the tracer, and put all of it back at the end ([`Setting`]). Threads are chosen by
-//! `set_ftrace_pid`; with `function-fork` their children are in it too.
+//! Where: in an instance of our own, if the kernel lets an instance have this tracer (6.11 and later); else in the top
+//! buffer, if nobody uses that. What functions and how deep (`set_graph_function`, `max_graph_depth`) there is once for
+//! all users, so that we refuse where somebody else uses the tracer, and put all of it back at the end ([`Setting`]).
+//! Threads are chosen by `set_ftrace_pid`; with `function-fork` their children are in it too.
 //!
 //! Its cost is a thousand times that of tracepoints, which is why functions, depth and threads are limited.
 

@@ -1,9 +1,9 @@
-//! A folder in tracefs that is ours alone: own buffers, own events, own switch. Others' traces do not see it, and it does
-//! not touch the global buffer.
+//! A folder in tracefs that is ours alone: own buffers, own events, own switch. Others' traces do not see it, and it
+//! does not touch the global buffer.
 //!
-//! States: made (off) → configured → on ⇄ off → gone. It goes with the value that owns it; with the process, by the [`Guardian`]
-//! and by the kernel's `disable_on_free`, which stops the tracing when `free_buffer` is closed; should all of that be ended at
-//! once, [`sweep`] takes it away at the next start.
+//! States: made (off) → configured → on ⇄ off → gone. It goes with the value that owns it; with the process, by the
+//! [`Guardian`] and by the kernel's `disable_on_free`, which stops the tracing when `free_buffer` is closed; should all
+//! of that be ended at once, [`sweep`] takes it away at the next start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -192,7 +192,8 @@ pub fn sweep(tracefs: &Tracefs) {
     for entry in fs::read_dir(tracefs.root.join("instances")).into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(owner) else { continue };
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            // Who still has a file of it open (in another PID namespace) keeps it: then this fails, and changes nothing.
+            // Who still has a file of it open (in another PID namespace) keeps it: then this fails, and changes
+            // nothing.
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -230,8 +231,9 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Reads what is there, at most `pages_max` pages; the octets that they hold. With tracing on (`is_on`) it ends once it
-    /// has caught up with the writer, whose last page is never full, so that it does not chase what it causes itself.
+    /// Reads what is there, at most `pages_max` pages; the octets that they hold. With tracing on (`is_on`) it ends
+    /// once it has caught up with the writer, whose last page is never full, so that it does not chase what it causes
+    /// itself.
     pub fn drain(
         &mut self,
         layout: &Layout,
@@ -286,7 +288,8 @@ mod tests {
         }
         fs::create_dir(&made).unwrap();
         drop(guardian);
-        // On an ordinary file system the `echo` makes a file, and `rmdir` fails: that it was written to is what is seen.
+        // On an ordinary file system the `echo` makes a file, and `rmdir` fails: that it was written to is what is
+        // seen.
         assert_eq!(fs::read_to_string(made.join("tracing_on")).unwrap(), "0\n");
         assert!(!never.exists());
     }

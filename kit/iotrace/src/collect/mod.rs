@@ -8,9 +8,9 @@
 //! | file (`crate::text`) | what a `trace-cmd report` says | nothing |
 //!
 //! Within tracefs: `kernel` finds it and says why not, `choice` says which events, `instance` owns a folder in it that
-//! goes if we die, `setting` changes a file that others see too and puts it back, `format` and `page` read bytes (pure), `decode` merges the CPUs'
-//! pages into a trace, `tracer` switches on and off and drains;
-//! `switch` is what the generator sees of a collector.
+//! goes if we die, `setting` changes a file that others see too and puts it back, `format` and `page` read bytes
+//! (pure), `decode` merges the CPUs' pages into a trace, `tracer` switches on and off and drains; `switch` is what the
+//! generator sees of a collector.
 
 pub mod choice;
 pub mod decode;

@@ -1,8 +1,9 @@
 //! The function graph through `trace-cmd record` and `trace-cmd report`, for a command.
 //!
-//! trace-cmd uses the top buffer and puts back what it changed when it is interrupted, the switch and the size of that buffer apart,
-//! which we put back. So it is ended by SIGINT, also by the guardian if we are killed; only one that does not end is killed, and then `trace-cmd reset` switches off what it left. It is not
-//! started where somebody else uses the top buffer.
+//! trace-cmd uses the top buffer and puts back what it changed when it is interrupted, the switch and the size of that
+//! buffer apart, which we put back. So it is ended by SIGINT, also by the guardian if we are killed; only one that does
+//! not end is killed, and then `trace-cmd reset` switches off what it left. It is not started where somebody else uses
+//! the top buffer.
 
 use std::ffi::OsString;
 use std::io::{self, BufReader};

@@ -1,12 +1,13 @@
 //! The tracefs collector: one instance, or two where a program's threads are not known beforehand.
 //!
-//! A filter by thread for a whole instance would hide the kernel's own threads (journal, write-back, workers), in which most
-//! of a write happens. So threads are filtered where they mean the program: in its system calls. With known threads that
-//! is a filter on each of these events; for a program and the children that it will have it is a second instance on the
-//! same clock, whose threads the kernel follows through forks (`set_event_pid`, `event-fork`).
+//! A filter by thread for a whole instance would hide the kernel's own threads (journal, write-back, workers), in which
+//! most of a write happens. So threads are filtered where they mean the program: in its system calls. With known
+//! threads that is a filter on each of these events; for a program and the children that it will have it is a second
+//! instance on the same clock, whose threads the kernel follows through forks (`set_event_pid`, `event-fork`).
 //!
-//! Promise: what is switched on goes off and away with the value, by the guardian if we are killed. Nothing is read while
-//! the generator's operations run; a program's trace is read while it runs, into memory alone and into no more than it may take.
+//! Promise: what is switched on goes off and away with the value, by the guardian if we are killed. Nothing is read
+//! while the generator's operations run; a program's trace is read while it runs, into memory alone and into no more
+//! than it may take.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -51,8 +52,8 @@ pub struct TraceRequest {
     pub memory_bytes_max: usize,
 }
 
-/// What an octet of the kernel's pages takes in the end: itself, the event made of it and what the analysis makes of that.
-/// Measured: 8 (docs/kit/measuring-iotrace.md).
+/// What an octet of the kernel's pages takes in the end: itself, the event made of it and what the analysis makes of
+/// that. Measured: 8 (docs/kit/measuring-iotrace.md).
 const MEMORY_PER_RAW: usize = 10;
 
 /// Switches tracing on and off, and reads what there is.
@@ -154,8 +155,8 @@ impl Tracer {
         tids.iter().try_for_each(|tid| tree.instance.folder.append("set_event_pid", &format!("{tid}\n")))
     }
 
-    /// Threads of the followed tree: the kernel adds those that are started and takes those out that end; not those that had
-    /// ended before it was told of them. None if no tree is followed.
+    /// Threads of the followed tree: the kernel adds those that are started and takes those out that end; not those
+    /// that had ended before it was told of them. None if no tree is followed.
     pub fn followed(&self) -> Option<Vec<i32>> {
         let tree = self.recorders.get(1)?;
         let text = tree.instance.folder.read("set_event_pid").ok()?;
@@ -168,7 +169,8 @@ impl Tracer {
         streams.map(|stream| stream.bytes.len()).sum::<usize>() >= self.raw_bytes_max
     }
 
-    /// Reads while something runs, until `is_over` says so or memory is full; whether it was not full. Called with tracing on.
+    /// Reads while something runs, until `is_over` says so or memory is full; whether it was not full. Called with
+    /// tracing on.
     pub fn stream(&mut self, mut is_over: impl FnMut(&Tracer) -> bool) -> Result<bool, MeasureError> {
         while !is_over(self) {
             self.read(true)?;

@@ -74,13 +74,15 @@ impl Pace {
     }
 }
 
-/// Does one run in a folder of its own. Operations before a stop are kept, and those before the memory for events was full.
+/// Does one run in a folder of its own. Operations before a stop are kept, and those before the memory for events was
+/// full.
 pub fn run(folder: &Path, run: &Run, tracer: &mut Tracer, stop: &Stop) -> Result<GeneratorResult, MeasureError> {
     let (operations, traced_ns) = operate(folder, run, tracer, stop)?;
     Ok(GeneratorResult { trace: tracer.finish()?, operations, traced_ns })
 }
 
-/// The operations alone, each with the collector on, and for how long it was. What was written is read again at the end.
+/// The operations alone, each with the collector on, and for how long it was. What was written is read again at the
+/// end.
 pub fn operate(
     folder: &Path,
     run: &Run,

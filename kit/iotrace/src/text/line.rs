@@ -150,8 +150,8 @@ fn latency_line(line: &str) -> Option<Line<'_>> {
     None
 }
 
-/// What stands behind the time: `event: text`, before it the difference to the last one with `--ts-diff` (`(+12)`, blanks in the
-/// first line).
+/// What stands behind the time: `event: text`, before it the difference to the last one with `--ts-diff` (`(+12)`,
+/// blanks in the first line).
 fn event<'a>(task: Task<'a>, cpu: u32, rest: &'a str) -> Option<Line<'a>> {
     let rest = rest.trim_start();
     let rest = rest.strip_prefix("(+").and_then(|rest| Some(rest.split_once(')')?.1.trim_start())).unwrap_or(rest);
@@ -164,8 +164,8 @@ fn event<'a>(task: Task<'a>, cpu: u32, rest: &'a str) -> Option<Line<'a>> {
     })
 }
 
-/// With several buffers trace-cmd puts the buffer's name in front (`mine:      dd-12 [000] ...`); else a line begins with
-/// blanks, as a thread's name is shorter than its column.
+/// With several buffers trace-cmd puts the buffer's name in front (`mine:      dd-12 [000] ...`); else a line begins
+/// with blanks, as a thread's name is shorter than its column.
 fn without_buffer(line: &str) -> &str {
     match line.split_once(": ") {
         Some((name, rest)) if !name.contains([' ', '[']) && !name.is_empty() && rest.contains(" [") => rest,

@@ -24,7 +24,8 @@ const MARKS: &str = include_str!("fixtures/ftrace-marks.txt");
 const TASKS: &str = include_str!("fixtures/ftrace-proc.txt");
 const ABSTIME: &str = include_str!("fixtures/ftrace-abstime.txt");
 const RETVAL: &str = include_str!("fixtures/ftrace-retval.txt");
-/// `trace-cmd extract -B stentorx` and `trace-cmd report` of version 3.1.6, of five synchronous writes by dd on a 6.18 kernel.
+/// `trace-cmd extract -B stentorx` and `trace-cmd report` of version 3.1.6, of five synchronous writes by dd on a 6.18
+/// kernel.
 const REPORT: &str = include_str!("fixtures/trace-cmd-report.txt");
 /// In the forms of `kernel/trace/trace_functions_graph.c`: switches of tasks, and interrupts.
 const SWITCHES: &str = include_str!("fixtures/switches.txt");
@@ -63,8 +64,8 @@ fn marks_of_overhead_and_two_processors() {
     let totals = totals(MARKS);
     assert_eq!(of(&totals, "schedule_preempt_disabled"), (1, 33_998_590, 33_998_590 - 2_034_948, 0));
     assert_eq!(of(&totals, "schedule"), (1, 2_034_948, 2_034_948 - 140_417, 0));
-    // `finish_task_switch` is within the first `__schedule`, whose beginning is not there; so is `__switch_to`. The second one
-    // is shorter than what is in it (another task's call, as the stacks were swapped): nothing is its own.
+    // `finish_task_switch` is within the first `__schedule`, whose beginning is not there; so is `__switch_to`. The
+    // second one is shorter than what is in it (another task's call, as the stacks were swapped): nothing is its own.
     assert_eq!(of(&totals, "__schedule").1, 1_889_063 + 140_417);
     assert_eq!(totals.functions["__schedule"].exclusive_ns, 1_889_063 - 1_837_709 - 3_177);
     assert_eq!(totals.functions["__schedule"].headless, 2);

@@ -12,9 +12,9 @@ pub const BUILT_IN: [(&str, &str); 2] = [
     ("postfix", include_str!("../../../../examples/compare/postfix.toml")),
 ];
 
-/// One server. In `target`, `start`, `stop`, `files` and environments these are replaced: `{dir}` (a folder of its own on the
-/// queue's directory), `{port}` (a free one), `{sink_host}`, `{sink_port}` (where all mail must go) and `{stentor}` (the
-/// program). `prepare` has them as variables: `$DIR`, `$PORT`, `$SINK_HOST`, `$SINK_PORT`, `$STENTOR`.
+/// One server. In `target`, `start`, `stop`, `files` and environments these are replaced: `{dir}` (a folder of its own
+/// on the queue's directory), `{port}` (a free one), `{sink_host}`, `{sink_port}` (where all mail must go) and
+/// `{stentor}` (the program). `prepare` has them as variables: `$DIR`, `$PORT`, `$SINK_HOST`, `$SINK_PORT`, `$STENTOR`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Definition {

@@ -1,7 +1,7 @@
 //! The connections of `stentor-kit lab hold` in one process.
 //!
-//! States of a connection: connecting → greeting → idle → (EHLO once) → envelope → data → idle; or gone, with the reason
-//! counted.
+//! States of a connection: connecting → greeting → idle → (EHLO once) → envelope → data → idle; or gone, with the
+//! reason counted.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -172,7 +172,8 @@ impl Client {
         }
     }
 
-    /// Takes what there is; at most one [`Step`] comes of it, as nothing is pipelined beyond a reply that is waited for.
+    /// Takes what there is; at most one [`Step`] comes of it, as nothing is pipelined beyond a reply that is waited
+    /// for.
     fn serve(&mut self, number: usize, flags: EventFlags) -> Step {
         let Some(held) = &mut self.held[number] else { return Step::Nothing };
         if held.state == State::Connecting {
@@ -270,7 +271,8 @@ impl Client {
         }
     }
 
-    /// With RST: an orderly end would leave each connection's port in `TIME_WAIT` for a minute, and the next run without.
+    /// With RST: an orderly end would leave each connection's port in `TIME_WAIT` for a minute, and the next run
+    /// without.
     pub fn close_all(&mut self) {
         for held in self.held.drain(..).flatten() {
             // Failing that, it is closed all the same.
@@ -305,8 +307,8 @@ impl Client {
         Ok(())
     }
 
-    /// Opens all connections of the work, so many at a time; `look` hears how many are open. True if there was no port left
-    /// before that.
+    /// Opens all connections of the work, so many at a time; `look` hears how many are open. True if there was no port
+    /// left before that.
     pub fn open_all(
         &mut self,
         work: &Work,

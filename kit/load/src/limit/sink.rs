@@ -388,7 +388,8 @@ impl Peer {
     }
 }
 
-/// How much of the input belongs to the message, and what is then waited for. `matched` octets of the end had come before.
+/// How much of the input belongs to the message, and what is then waited for. `matched` octets of the end had come
+/// before.
 fn data_end(input: &[u8], matched: usize) -> (usize, State) {
     // The end may lie across two reads: what had matched is laid before the first octets.
     if matched > 0 {

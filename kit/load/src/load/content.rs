@@ -270,7 +270,8 @@ impl Tail {
 }
 
 impl GeneratedContent {
-    /// How much of the text, and what ends it, so that both have `wanted` octets (where there is room for a line's end).
+    /// How much of the text, and what ends it, so that both have `wanted` octets (where there is room for a line's
+    /// end).
     fn cut(&self, wanted: usize) -> (usize, Tail) {
         if wanted < 2 {
             return (0, Tail::Whole);

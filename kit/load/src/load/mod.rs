@@ -1,17 +1,18 @@
 //! Load: mail handed in over many connections, as fast as it is taken or at times of our own choosing.
 //!
 //! Promise: each message has a Message-ID of its own unless it comes from a file; accepted means answered 2xx after its
-//! end of data; a failed message is counted and not repeated. What is sent follows from the seed and the message's number
-//! alone, whichever connection sends it. With a rate, arrivals follow a schedule that does not wait for the server, and a
-//! message's response time counts from its scheduled arrival: a server that stalls cannot make its own figures better by
-//! keeping the source from sending (no coordinated omission).
+//! end of data; a failed message is counted and not repeated. What is sent follows from the seed and the message's
+//! number alone, whichever connection sends it. With a rate, arrivals follow a schedule that does not wait for the
+//! server, and a message's response time counts from its scheduled arrival: a server that stalls cannot make its own
+//! figures better by keeping the source from sending (no coordinated omission).
 //!
-//! Files: [`Plan`] says what to send; `client` is one session without I/O; `worker` moves its octets, one thread with an
-//! epoll each, `wire` encrypts them; `tally` counts; [`run`] starts and ends; `options`, `command` and `report` are the command line.
+//! Files: [`Plan`] says what to send; `client` is one session without I/O; `worker` moves its octets, one thread with
+//! an epoll each, `wire` encrypts them; `tally` counts; [`run`] starts and ends; `options`, `command` and `report` are
+//! the command line.
 //!
-//! States of a connection: free, connecting, in a handshake, greeted, in a message or between messages, quitting. Failure: whatever breaks
-//! a session is counted under the step that waited for a reply; the connection is closed and its slot opens a new one with
-//! the next message, after a pause if it could not connect.
+//! States of a connection: free, connecting, in a handshake, greeted, in a message or between messages, quitting.
+//! Failure: whatever breaks a session is counted under the step that waited for a reply; the connection is closed and
+//! its slot opens a new one with the next message, after a pause if it could not connect.
 
 mod arrivals;
 mod client;

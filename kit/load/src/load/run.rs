@@ -14,8 +14,8 @@ use crate::error::LoadError;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Sends it all; to the end, or until `stop` is set. `look` is called now and then, on this thread. Errors are those of the
-/// plan and of this machine; what the servers do wrong is in the tally.
+/// Sends it all; to the end, or until `stop` is set. `look` is called now and then, on this thread. Errors are those of
+/// the plan and of this machine; what the servers do wrong is in the tally.
 pub fn run(plan: &Plan, stop: &Stop, mut look: impl FnMut(&Watch, Duration)) -> Result<Tally, LoadError> {
     plan.check().map_err(LabError::Scenario)?;
     let watch = Watch::default();

@@ -120,8 +120,8 @@ pub struct Tally {
     pub transaction: Histogram,
     /// From the moment that a connection was given to it (which may have to be opened) to the final reply.
     pub service: Histogram,
-    /// From the scheduled arrival to the final reply; of messages that were never begun, to the end: the least that it would
-    /// have been. With a rate alone.
+    /// From the scheduled arrival to the final reply; of messages that were never begun, to the end: the least that it
+    /// would have been. With a rate alone.
     pub response: Histogram,
     /// How late messages were begun. With a rate alone.
     pub behind: Histogram,
@@ -221,8 +221,8 @@ impl Tally {
         }
     }
 
-    /// Accepted messages per second: overall, and in the best second of the clock after the warm-up. The last second may
-    /// not be a whole one, and then what came in it is the least that a whole one would have had.
+    /// Accepted messages per second: overall, and in the best second of the clock after the warm-up. The last second
+    /// may not be a whole one, and then what came in it is the least that a whole one would have had.
     pub fn rates(&self) -> (f64, f64) {
         let overall = self.accepted as f64 / self.elapsed_s.max(1e-9);
         let counted = self.seconds.iter().skip(self.warm_up_ns.div_ceil(NS_PER_S) as usize);

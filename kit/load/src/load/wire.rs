@@ -1,8 +1,10 @@
-//! A connection's octets, in clear or by TLS (rustls itself and not `stentor-tls`, so that the two cannot share a mistake).
+//! A connection's octets, in clear or by TLS (rustls itself and not `stentor-tls`, so that the two cannot share a
+//! mistake).
 //!
-//! States: clear → handshake → secured. [`Wire::secure`] begins the handshake; [`Wire::take_secured`] is true once, when it is
-//! over. Certificates are not judged, but the signature of each handshake is verified, as every client does. Without
-//! `resumes` each session has a full handshake. Failure: what the peer does wrong is an I/O error with rustls' words.
+//! States: clear → handshake → secured. [`Wire::secure`] begins the handshake; [`Wire::take_secured`] is true once,
+//! when it is over. Certificates are not judged, but the signature of each handshake is verified, as every client does.
+//! Without `resumes` each session has a full handshake. Failure: what the peer does wrong is an I/O error with rustls'
+//! words.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{IpAddr, TcpStream};

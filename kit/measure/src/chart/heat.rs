@@ -100,8 +100,8 @@ fn row_labels(canvas: &mut Canvas<'_>, area: &Area, rows: &[String], row_height:
     }
 }
 
-/// (middle, lines) of each column's, or of every second, third ... so that they do not touch. Few columns have each a label
-/// of several lines; what is still too long is cut.
+/// (middle, lines) of each column's, or of every second, third ... so that they do not touch. Few columns have each a
+/// label of several lines; what is still too long is cut.
 fn column_labels(area: &Area, columns: &[String]) -> Vec<(i32, Vec<String>)> {
     let slot = (area.width / pixels(columns.len())).max(1);
     let widest = columns.iter().map(|label| room(label, TEXT)).max().unwrap_or(0).min(120) + 10;

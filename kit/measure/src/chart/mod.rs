@@ -53,8 +53,8 @@ pub enum Kind {
         rows: Vec<String>,
         values: Vec<Vec<Option<f64>>>,
     },
-    /// Spans on a common time axis, one a row: from system call to device and back. `groups` are all that there may be, so
-    /// that each has the colour that it has in a chart with series of the same order.
+    /// Spans on a common time axis, one a row: from system call to device and back. `groups` are all that there may be,
+    /// so that each has the colour that it has in a chart with series of the same order.
     Waterfall { unit: String, groups: Vec<String>, spans: Vec<Span> },
 }
 

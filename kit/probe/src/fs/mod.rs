@@ -53,8 +53,8 @@ pub struct FsArgs {
     /// Use new files, or overwrite existing ones.
     #[arg(long, value_delimiter = ',', value_enum)]
     pub names: Vec<Names>,
-    /// What to make durable: none, file, directory, both (file and directory before 250 would be sent), every (both, and
-    /// the directory after each later change of a name).
+    /// What to make durable: none, file, directory, both (file and directory before 250 would be sent), every (both,
+    /// and the directory after each later change of a name).
     #[arg(long, value_delimiter = ',', value_enum)]
     pub sync: Vec<Sync>,
     /// Number of files in `deferred` throughout.

@@ -1,8 +1,8 @@
 //! `probe log`: the cost of making records durable, and the benefit of doing so for several at once.
 //!
 //! Promise: every combination of the options is a row of the table, with figures or the reason why there are none;
-//! `run.rs` and docs/kit/measuring-storage.md say what is timed. Two tables: `log`, one writer, over record sizes and records
-//! per sync; `group`, several writers, each alone or through one committer that waits for them or does not.
+//! `run.rs` and docs/kit/measuring-storage.md say what is timed. Two tables: `log`, one writer, over record sizes and
+//! records per sync; `group`, several writers, each alone or through one committer that waits for them or does not.
 //!
 //! A run goes through all cells once; the first run is dropped. The files are in a scratch folder.
 

@@ -79,10 +79,10 @@ impl Ring {
             return Err(io::Error::other("the ring failed before"));
         }
         // SAFETY: the entries point to `bytes` and `file` of `write`, which both outlive this call, and the kernel uses
-        // them between submission and completion alone. This function returns `Ok` when all entries have been reaped, and
-        // `Err` when as many completions have been reaped as were submitted. Entries that were not submitted then stay in
-        // the ring, and are never submitted: `is_broken` keeps further calls from it, and without SQPOLL the kernel takes
-        // entries within such a call alone.
+        // them between submission and completion alone. This function returns `Ok` when all entries have been reaped,
+        // and `Err` when as many completions have been reaped as were submitted. Entries that were not submitted then
+        // stay in the ring, and are never submitted: `is_broken` keeps further calls from it, and without SQPOLL the
+        // kernel takes entries within such a call alone.
         unsafe { self.ring.submission().push_multiple(entries) }
             .map_err(|_| io::Error::other("the ring still has entries of before"))?;
         let mut results = [0; ENTRIES as usize];

@@ -158,8 +158,8 @@ fn one_call(file: &File, mode: Mode, buffer: &mut [u8], offset: u64) -> Result<(
     })
 }
 
-/// Every pass begins with a file that is on the device and not in the page cache: a write into cached pages is cheaper, a
-/// direct one has to throw them out first.
+/// Every pass begins with a file that is on the device and not in the page cache: a write into cached pages is cheaper,
+/// a direct one has to throw them out first.
 fn drop_cache(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     file.sync_all()?;

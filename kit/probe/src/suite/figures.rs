@@ -19,7 +19,8 @@ pub struct Figures {
     /// The same with a sync after a hundred.
     pub recycled_many: Option<Spread>,
     pub journal_many: Option<Spread>,
-    /// Twenty writers: each with syncs of its own, and through one committer that waits as Stentor's; device writes a record.
+    /// Twenty writers: each with syncs of its own, and through one committer that waits as Stentor's; device writes a
+    /// record.
     pub alone: Option<Spread>,
     pub grouped: Option<Spread>,
     pub alone_writes: Option<Spread>,
@@ -29,8 +30,8 @@ pub struct Figures {
     /// Device writes of a commit.
     pub growing_writes: Option<Spread>,
     pub recycled_writes: Option<Spread>,
-    /// Cycles/s of queue files: nothing synced, the file, file and directory; and of the latter: with reused files, with
-    /// hashed directories, by twenty processes.
+    /// Cycles/s of queue files: nothing synced, the file, file and directory; and of the latter: with reused files,
+    /// with hashed directories, by twenty processes.
     pub files_unsynced: Option<Spread>,
     pub files_file: Option<Spread>,
     pub files: Option<Spread>,

@@ -7,8 +7,8 @@
 //! A part that fails at a place (no space, an engine that breaks) is left out and named, and the others continue; the
 //! command then ends with an error, after its page. With `--out` each part is written as soon as it is measured.
 //!
-//! `plan` has the selection, `parts` measures it, `figures` takes from the parts' tables what stands side by side, `report`
-//! has tables and charts over all places, `caveats` how far they can be trusted, `page` the HTML file.
+//! `plan` has the selection, `parts` measures it, `figures` takes from the parts' tables what stands side by side,
+//! `report` has tables and charts over all places, `caveats` how far they can be trusted, `page` the HTML file.
 //!
 //! Promise: however it ends, nothing stays mounted or attached: on Ctrl-C we clean up, on kill -9 the guardian.
 

@@ -144,7 +144,8 @@ fn middle(spread: Option<Spread>) -> f64 {
     spread.map_or(f64::NAN, |spread| spread.median)
 }
 
-/// What is in memory would make all others' bars too short to see; it is in the tables, and in lines on logarithmic axes.
+/// What is in memory would make all others' bars too short to see; it is in the tables, and in lines on logarithmic
+/// axes.
 fn charts(suite: &Suite) -> Vec<Chart> {
     let durable: Vec<&Figures> = suite.figures.iter().filter(|figures| figures.is_durable).collect();
     let shown = if durable.is_empty() { suite.figures.iter().collect() } else { durable };

@@ -20,7 +20,8 @@ const START_PAUSE: Duration = Duration::from_millis(20);
 /// Lines of its log that are shown when it does not start.
 const LOG_LINES_SHOWN: usize = 10;
 
-/// Killed when dropped: hosts that hang would hold an orderly stop up for minutes, and what is acknowledged is on the disk.
+/// Killed when dropped: hosts that hang would hold an orderly stop up for minutes, and what is acknowledged is on the
+/// disk.
 pub struct Server {
     program: PathBuf,
     folder: PathBuf,

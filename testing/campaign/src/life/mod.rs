@@ -133,7 +133,8 @@ pub struct Life<'a> {
     pub released: u64,
     /// How long the disk refuses once it has begun to.
     refuses_ms: Option<Ms>,
-    /// When the disk last refused something, or had little room by the scenario; and how many errors it had given out then.
+    /// When the disk last refused something, or had little room by the scenario; and how many errors it had given out
+    /// then.
     trouble: (Ms, u64),
     is_short: bool,
     /// The longest time for which mail was refused although the disk would have taken it.
@@ -438,8 +439,8 @@ impl<'a> Life<'a> {
                         }
                     }
                     Act::Bounce { no, failures } => self.bounce(no, failures),
-                    // No list here has rules that these come from, and every look-up is answered at once; who is told of
-                    // what has no bearing on what is kept.
+                    // No list here has rules that these come from, and every look-up is answered at once; who is told
+                    // of what has no bearing on what is kept.
                     Act::Delayed { .. }
                     | Act::FastDone { .. }
                     | Act::Suspend { .. }

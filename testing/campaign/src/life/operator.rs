@@ -1,8 +1,8 @@
 //! The operator's actions: the verbs as they reach the committer (`Job::Verb`), reserved in the scheduler as
 //! `stentor_admin::verbs` does it, and the operator's bounce, which is the real one, polled by hand.
 //!
-//! Held mail would stay forever, and so would what is queue-only or in the quarantine: when the clients are done, everything is
-//! released or deleted, again after each start.
+//! Held mail would stay forever, and so would what is queue-only or in the quarantine: when the clients are done,
+//! everything is released or deleted, again after each start.
 
 use std::task::{Context, Poll, Waker};
 
@@ -80,7 +80,8 @@ impl Life<'_> {
         }
     }
 
-    /// Some of what is in the quarantine is released, deleted or expires, at most this many messages; of each all recipients or some.
+    /// Some of what is in the quarantine is released, deleted or expires, at most this many messages; of each all
+    /// recipients or some.
     fn quarantine_verb(&mut self, messages_max: usize) {
         let mut all: Vec<(MessageId, IdSet, usize)> = self.core.with(|hub, _| {
             let kept = hub.store.quarantined(None);

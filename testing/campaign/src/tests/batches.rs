@@ -126,7 +126,8 @@ impl Bench {
         self.core.with(|hub, _| hub.store.no_of(id)).expect("it is queued")
     }
 
-    /// Bounces some of a message's recipients; whether it is over after some turns, none of whose batches may be refused.
+    /// Bounces some of a message's recipients; whether it is over after some turns, none of whose batches may be
+    /// refused.
     fn bounce(&mut self, no: MessageNo, failures: Vec<FailedRcpt>) {
         let mut bouncing = pin!(bounce(self.core.clone(), no, failures));
         let mut context = Context::from_waker(Waker::noop());
@@ -204,8 +205,8 @@ const CUT_STEP: u64 = 2;
 const CUTS_MAX: u64 = 150;
 const SETTLING_TURNS: usize = 40;
 
-/// Cuts between the writes and syncs of a store in which many messages end at once, so that their outcomes go in several
-/// batches: before a content's segment is used again, the outcome that ended it must be durable.
+/// Cuts between the writes and syncs of a store in which many messages end at once, so that their outcomes go in
+/// several batches: before a content's segment is used again, the outcome that ended it must be durable.
 #[test]
 fn no_content_goes_before_the_outcome_that_ended_it() {
     let options = Options {

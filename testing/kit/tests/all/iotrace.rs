@@ -18,7 +18,8 @@ fn iotrace(words: &[&str]) -> Output {
     Command::new(stentor_kit()).args(["iotrace"]).args(words).output().expect("the binary runs")
 }
 
-/// Runs it to its end, up to three times: who has the processor between two probes is seen by none, and a reader that has none is late.
+/// Runs it to its end, up to three times: who has the processor between two probes is seen by none, and a reader that
+/// has none is late.
 #[track_caller]
 fn traced(instances: &Path, words: &[&str]) -> Value {
     let is_quiet = |report: &Value| {
@@ -142,7 +143,8 @@ fn a_write_and_sync_on_btrfs_is_explained_down_to_the_device() {
     on(Kind::Btrfs, &["pwrite64", "fdatasync", "sync the file", "log the file", "write", "flush"]);
 }
 
-/// Without knowing who waits, the device is told from the rest all the same; past the page cache nothing is the cache's.
+/// Without knowing who waits, the device is told from the rest all the same; past the page cache nothing is the
+/// cache's.
 #[test]
 fn the_least_scope_has_the_device_and_direct_io_no_page_cache() {
     let Some(instances) = tracefs() else { return };

@@ -232,8 +232,8 @@ fn a_stall_is_in_the_response_times_of_all_that_were_due_in_it() {
     let address = stalling(Duration::from_secs(1));
     let report = source(address, "--rate 100 --messages 150 --connections 1 --size 300");
     assert_eq!(total(&report, "accepted"), 150);
-    // The n-th is due at n/100 s and answered at 1 s or later: 100 * (1 - x) messages take x seconds at least. Of 150, the
-    // half take 0.25 s, 8 take 0.92 s, 2 take 0.98 s, and the first 1 s.
+    // The n-th is due at n/100 s and answered at 1 s or later: 100 * (1 - x) messages take x seconds at least. Of 150,
+    // the half take 0.25 s, 8 take 0.92 s, 2 take 0.98 s, and the first 1 s.
     for (name, least_us) in [("p50_us", 0.24e6), ("p95_us", 0.91e6), ("p99_us", 0.97e6), ("max_us", 1e6)] {
         let value = step(&report, "response")[name]["median"].as_f64().expect("a number");
         assert!(value >= least_us, "{name} {value}: {report}");

@@ -1,6 +1,6 @@
-//! `stentor-quick-milter 127.0.0.1:PORT [hangs|slow|dies|garbage]`: a milter that is told everything and answers "continue" at once, so
-//! that what a mail server itself does for a milter can be measured. With a word it does that instead at the end of messages from
-//! `bad@...`. A thread for each connection; ends when it is killed.
+//! `stentor-quick-milter 127.0.0.1:PORT [hangs|slow|dies|garbage]`: a milter that is told everything and answers
+//! "continue" at once, so that what a mail server itself does for a milter can be measured. With a word it does that
+//! instead at the end of messages from `bad@...`. A thread for each connection; ends when it is killed.
 //!
 //! Failure: a connection that is not of the protocol is closed; the others go on.
 

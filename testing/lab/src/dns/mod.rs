@@ -1,7 +1,7 @@
 //! The lab's DNS server: UDP and TCP on one port of 127.0.0.1, hickory-proto on the wire, answers by [`zone`].
 //!
-//! Promise: an answer that does not fit the client's UDP size is truncated and complete over TCP; every query is counted,
-//! also those that get no answer. Malformed queries are dropped.
+//! Promise: an answer that does not fit the client's UDP size is truncated and complete over TCP; every query is
+//! counted, also those that get no answer. Malformed queries are dropped.
 
 mod zone;
 

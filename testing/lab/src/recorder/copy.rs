@@ -1,10 +1,10 @@
 //! One copy as it streams in: its length, digest, Message-ID, and whether it is the original plus whole header fields.
 //!
-//! Promise: constant memory beyond the header section (and the kept part of the body), linear time. The header section is
-//! buffered up to its blank line; there the originals registered under its Message-ID are matched from the END of the
-//! header section backwards, so that fields which the server put in front are told from the original; from then on the
-//! body is compared as it comes. A header section over [`HEADER_BYTES_MAX`] cannot be checked and counts as damaged when
-//! an original was expected.
+//! Promise: constant memory beyond the header section (and the kept part of the body), linear time. The header section
+//! is buffered up to its blank line; there the originals registered under its Message-ID are matched from the END of
+//! the header section backwards, so that fields which the server put in front are told from the original; from then on
+//! the body is compared as it comes. A header section over [`HEADER_BYTES_MAX`] cannot be checked and counts as damaged
+//! when an original was expected.
 
 use std::sync::Arc;
 
@@ -197,8 +197,8 @@ impl CopyMeter {
     }
 }
 
-/// Where the header section ends (behind its blank line), searching from `from` on (which must be at most 3 bytes before
-/// what is new).
+/// Where the header section ends (behind its blank line), searching from `from` on (which must be at most 3 bytes
+/// before what is new).
 fn header_end(bytes: &[u8], from: usize) -> Option<usize> {
     if bytes.starts_with(b"\r\n") {
         return Some(2);

@@ -485,13 +485,15 @@ impl Recorder {
         audit
     }
 
-    /// JSON lines: each copy ([`Mode::Full`] and up), else each message; then recipients and domains, if they are counted.
+    /// JSON lines: each copy ([`Mode::Full`] and up), else each message; then recipients and domains, if they are
+    /// counted.
     pub fn dump(&self, out: &mut dyn Write) -> io::Result<()> {
         self.dump_mail(out)?;
         if self.by_recipient { self.book.lock().tally.dump(out) } else { Ok(()) }
     }
 
-    /// One 64-bit hash for each message and recipient seen ([`Mode::Compact`] and up): to find second copies among recorders.
+    /// One 64-bit hash for each message and recipient seen ([`Mode::Compact`] and up): to find second copies among
+    /// recorders.
     pub fn hashes(&self) -> Vec<u64> {
         self.book.lock().ledger.hashes()
     }

@@ -160,8 +160,8 @@ pub enum Dns {
     CnameLoop,
     /// The domain is an alias, over four names, of one that has the MX records.
     CnameChain,
-    /// 1,000 MX records, of which only the most preferred leads to the site's first host; the names of the others do not
-    /// exist.
+    /// 1,000 MX records, of which only the most preferred leads to the site's first host; the names of the others do
+    /// not exist.
     ManyMx,
     /// The MX points to 127.0.0.1.
     LoopbackMx,

@@ -190,8 +190,8 @@ impl Scenario {
         people::subscribers(&self.sites, self.seed, n)
     }
 
-    /// What becomes of mail to this address if the client is patient (windows of time are expected to pass): a host that
-    /// refuses decides, else one host that takes it suffices.
+    /// What becomes of mail to this address if the client is patient (windows of time are expected to pass): a host
+    /// that refuses decides, else one host that takes it suffices.
     pub fn fate(&self, address: &str) -> Fate {
         let Some(site) = address.rsplit_once('@').and_then(|(_, domain)| self.site_of_domain(domain)) else {
             return Fate::Refused;

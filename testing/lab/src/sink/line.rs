@@ -16,8 +16,8 @@ use std::time::Duration;
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 const ENDLESS_PAUSE_US: u64 = 10_000;
 const ENDLESS_LINES: usize = 32;
-/// A flood comes in pieces of this size, one in so many microseconds at most, so that a reader that keeps up does not take the
-/// thread from the others.
+/// A flood comes in pieces of this size, one in so many microseconds at most, so that a reader that keeps up does not
+/// take the thread from the others.
 const FLOOD_BYTES: usize = 64 << 10;
 const FLOOD_PAUSE_US: u64 = 1000;
 /// Length of the line that floods.
@@ -38,8 +38,8 @@ pub(super) enum Turn {
     Store,
     /// It is over: close.
     Close,
-    /// Over: close for writing, throw input away until the client closes or its time is up. A plain close would have the
-    /// kernel answer pipelined input with RST, and our last reply be lost.
+    /// Over: close for writing, throw input away until the client closes or its time is up. A plain close would have
+    /// the kernel answer pipelined input with RST, and our last reply be lost.
     Linger,
     /// Over: close for writing, throw input away until the client closes, however long that takes.
     HalfClose,

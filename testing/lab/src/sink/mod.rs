@@ -79,7 +79,8 @@ pub(crate) fn listen(address: SocketAddr, connect: Connect) -> io::Result<Listen
     if silent {
         let client = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         client.set_nonblocking(true)?;
-        // EINPROGRESS is no failure: the kernel goes on by itself. If another client was first, the backlog is full too.
+        // EINPROGRESS is no failure: the kernel goes on by itself. If another client was first, the backlog is full
+        // too.
         let _ = client.connect(&socket.local_addr()?);
         filler = Some(client);
     }

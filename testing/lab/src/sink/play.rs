@@ -9,8 +9,8 @@ use std::sync::Arc;
 const DRIP_MS: u32 = 1000;
 
 impl Session {
-    /// Whether a rule takes this stage away from the session; `ordinary` is what the session would do, and is done where
-    /// the rule says so or there is none.
+    /// Whether a rule takes this stage away from the session; `ordinary` is what the session would do, and is done
+    /// where the rule says so or there is none.
     pub(super) fn scripted(&mut self, stage: Stage, line: &[u8], mut ordinary: impl FnMut(&mut Self)) -> ReplySource {
         if self.behaviour.script.is_empty() {
             ordinary(self);
@@ -69,7 +69,8 @@ impl Session {
         true
     }
 
-    /// The reply to the message: one, or over LMTP one for each recipient (RFC 2033 4.2). What was carried out is recorded.
+    /// The reply to the message: one, or over LMTP one for each recipient (RFC 2033 4.2). What was carried out is
+    /// recorded.
     pub(super) fn final_replies(&mut self, meter: &CopyMeter) {
         let recipients = std::mem::take(&mut self.tx.rcpts);
         let (mut kept, mut count) = (String::new(), 0);

@@ -96,7 +96,8 @@ impl Session {
         }
     }
 
-    /// A token that is refused gets the reason as a challenge, and its end after the response to that (RFC 7628 section 3.2.3).
+    /// A token that is refused gets the reason as a challenge, and its end after the response to that (RFC 7628 section
+    /// 3.2.3).
     fn token(&mut self) {
         let [message] = self.responses.as_slice() else { return self.reply(535, "5.7.8 token not accepted") };
         let user = message.split('\x01').next().unwrap_or_default();

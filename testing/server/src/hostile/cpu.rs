@@ -61,7 +61,8 @@ fn cpu_ms(server: &Server) -> f64 {
     fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * TICK_MS
 }
 
-/// Milliseconds from the end of data to the copy at a healthy site: the median, without hostile receivers and beside them.
+/// Milliseconds from the end of data to the copy at a healthy site: the median, without hostile receivers and beside
+/// them.
 #[derive(Debug, Clone, Copy)]
 pub struct Paired {
     pub without_ms: f64,
@@ -71,7 +72,8 @@ pub struct Paired {
 const HEALTHY: &str = "[[site]]\nname = 'healthy.example'\n";
 const PACE: Duration = Duration::from_millis(20);
 
-/// One round: `messages` to a healthy site, one every 20 ms, before mail to hostile receivers is handed in and right after.
+/// One round: `messages` to a healthy site, one every 20 ms, before mail to hostile receivers is handed in and right
+/// after.
 pub fn paired(cases: &[Case], options: Options, messages: usize) -> Paired {
     let world = World::start(cases, HEALTHY, options);
     let without_ms = healthy_ms(&world, "without", messages);

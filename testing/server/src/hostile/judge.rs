@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::{Case, End, Mail};
 
-/// Connections to a host within its first 10 s, and within any 10 s later, for one message; each further message may cost one.
+/// Connections to a host within its first 10 s, and within any 10 s later, for one message; each further message may
+/// cost one.
 const FIRST_MAX: usize = 4;
 const LATER_MAX: usize = 2;
 const WINDOW_MS: u64 = 10_000;
@@ -67,8 +68,8 @@ pub struct Verdict {
     pub case: String,
     pub receiver: String,
     pub messages: usize,
-    /// Most connections in the first 10 s, in any later 10 s, beyond those that each of its deliveries and further messages
-    /// may have.
+    /// Most connections in the first 10 s, in any later 10 s, beyond those that each of its deliveries and further
+    /// messages may have.
     pub first: usize,
     pub later: usize,
     pub log_bytes: usize,
@@ -152,7 +153,8 @@ fn check(end: End, case: &Case, mail: (&str, &str, &str), evidence: &RunEvidence
         (End::Dealt, _) => sent(0) || waits && copies.is_empty(),
         (End::UnsureKept, _) => waits && copies.iter().all(|host| *host == 0) && !copies.is_empty(),
     };
-    // Of many messages some never meet the host, as it has failed before, or stood behind one whose connection was lost.
+    // Of many messages some never meet the host, as it has failed before, or stood behind one whose connection was
+    // lost.
     let fine = fine || is_one_of_many && (waits || hosts == 2 && sent(1));
     if fine { Ok(()) } else { Err(what()) }
 }

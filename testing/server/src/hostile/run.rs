@@ -42,13 +42,14 @@ pub(super) struct SubmittedMessage {
     pub to: Vec<String>,
 }
 
-/// Between two looks at cases that have not come to their end, and how many looks in a row may show no progress: together the
-/// longest of a host's short pauses.
+/// Between two looks at cases that have not come to their end, and how many looks in a row may show no progress:
+/// together the longest of a host's short pauses.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const LOOKS_MAX: u32 = 15;
 
-/// Runs the cases at one server and judges each. On a busy machine some take longer than what is watched: they are waited
-/// for as long as further ones come to their end. A case that has come to its end is tried again later, and may be in flight at the next look.
+/// Runs the cases at one server and judges each. On a busy machine some take longer than what is watched: they are
+/// waited for as long as further ones come to their end. A case that has come to its end is tried again later, and may
+/// be in flight at the next look.
 pub fn run(cases: &[Case], options: Options) -> Vec<Verdict> {
     let world = World::start(cases, "", options);
     let posted = world.post_all(cases);

@@ -55,7 +55,8 @@ impl Table {
         &mut self.rows[last]
     }
 
-    /// A reply, after which the host waits for more, or closes. Behind its 421 it is silent, as it has said that it goes.
+    /// A reply, after which the host waits for more, or closes. Behind its 421 it is silent, as it has said that it
+    /// goes.
     fn reply(&mut self, id: &str, reply: &str, end: End, closed: End) {
         let silent = if reply.starts_with("421") { "; hang" } else { "" };
         self.row(id, &format!("`{reply}`"), &[&format!("say {reply}{silent}")], end);

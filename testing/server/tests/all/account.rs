@@ -24,8 +24,8 @@ const ACCEPTED_SINCE_MAX: usize = 2 * CLIENTS;
 pub struct Crash {
     /// By the recorder's clock: no copy of that life comes after it, but for what was on its way.
     pub at_us: u64,
-    /// Recipients (each is of one message) whose copy the server knew to be delivered, as far as its log was written, and how
-    /// many messages were accepted since.
+    /// Recipients (each is of one message) whose copy the server knew to be delivered, as far as its log was written,
+    /// and how many messages were accepted since.
     known: HashMap<String, usize>,
 }
 
@@ -120,8 +120,8 @@ pub fn judge(lab: &TestLab, server: &Server, taken: &[AcknowledgedMessage], cras
 /// How long after a crash a sink may still read what was written before it.
 const RECORDED_US_MAX: u64 = 10_000_000;
 
-/// Copies that came twice came around a crash; either the server did not know of the first one (its transaction was past
-/// the end of data, the host's answer on its way), or its outcome was among the last.
+/// Copies that came twice came around a crash; either the server did not know of the first one (its transaction was
+/// past the end of data, the host's answer on its way), or its outcome was among the last.
 fn repeats(lab: &TestLab, taken: &[AcknowledgedMessage], crashes: &[Crash]) -> Result<(), String> {
     let mut copies = lab.recorder().copies();
     copies.sort_by(|a, b| (&a.message_id, &a.recipient, a.at_us).cmp(&(&b.message_id, &b.recipient, b.at_us)));
@@ -131,7 +131,8 @@ fn repeats(lab: &TestLab, taken: &[AcknowledgedMessage], crashes: &[Crash]) -> R
         if (&first.message_id, &first.recipient) != (&again.message_id, &again.recipient) {
             continue;
         }
-        // The copy may be recorded after the crash: what was written is read by the sink all the same, on a busy machine seconds later.
+        // The copy may be recorded after the crash: what was written is read by the sink all the same, on a busy
+        // machine seconds later.
         let between = |crash: &&Crash| crash.at_us <= again.at_us && first.at_us <= crash.at_us + RECORDED_US_MAX;
         if !crashes.iter().any(|crash| between(&crash)) {
             return Err(format!("{} to {} came twice without a crash between", first.message_id, first.recipient));

@@ -1,4 +1,5 @@
-//! Certificates from a CA: pebble asks for each proof over real sockets, issues, and is down, full of other people's words, or new.
+//! Certificates from a CA: pebble asks for each proof over real sockets, issues, and is down, full of other people's
+//! words, or new.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};

@@ -1,5 +1,5 @@
-//! Programs and files of alias files: a server and `stentor-deliver` that read the same file, from an SMTP client to a program's
-//! standard input.
+//! Programs and files of alias files: a server and `stentor-deliver` that read the same file, from an SMTP client to a
+//! program's standard input.
 //!
 //! As root alone, as all of local delivery.
 

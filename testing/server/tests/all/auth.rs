@@ -414,7 +414,8 @@ fn in_clear_only_where_it_is_allowed() {
     assert!(said.contains(&"250-AUTH SCRAM-SHA-256 PLAIN LOGIN".to_owned()), "{said:?}");
 }
 
-/// Trace fields come first (RFC 5321 section 4.4), and what is added stands in the header, whatever has gone to the disk before.
+/// Trace fields come first (RFC 5321 section 4.4), and what is added stands in the header, whatever has gone to the
+/// disk before.
 #[test]
 fn a_large_message_is_completed_where_its_header_ends() {
     let (lab, server) = started(|builder| builder);
@@ -609,7 +610,8 @@ fn what_could_not_be_stored_counts_for_no_limit() {
     lab.wait_copies(1);
 }
 
-/// A login is among the trusted sessions from then on, on their threads: what was sent with it is read there, and the session goes on.
+/// A login is among the trusted sessions from then on, on their threads: what was sent with it is read there, and the
+/// session goes on.
 #[test]
 fn a_session_goes_on_elsewhere_once_it_has_logged_in() {
     let (lab, server) = started(|builder| {

@@ -1,5 +1,5 @@
-//! What programs in the field send in spite of the RFCs, and what becomes of the headers that they write: envelopes of trusted clients, blind
-//! copies, list fields of posts, our own address as a domain, and a host that is this server.
+//! What programs in the field send in spite of the RFCs, and what becomes of the headers that they write: envelopes of
+//! trusted clients, blind copies, list fields of posts, our own address as a domain, and a host that is this server.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The console's pages and forms without a browser: what asks for confirmation, what says that something is missing, and
-//! where a login leads. What a browser makes of them is in `console.rs`.
+//! The console's pages and forms without a browser: what asks for confirmation, what says that something is missing,
+//! and where a login leads. What a browser makes of them is in `console.rs`.
 
 use stentor_harness::{Answer, Server, wait_until};
 

@@ -1,5 +1,6 @@
-//! DANE as shipped, at hosts of the lab whose DNS says what is authentic: what is proven, what waits and why, and that nothing that is
-//! not authentic counts. The same cases beside Postfix, over zones that are signed: `bench/scenarios/tls_dane.py`.
+//! DANE as shipped, at hosts of the lab whose DNS says what is authentic: what is proven, what waits and why, and that
+//! nothing that is not authentic counts. The same cases beside Postfix, over zones that are signed:
+//! `bench/scenarios/tls_dane.py`.
 
 use stentor_harness::{Builder, Server, TestLab, wait_until};
 use stentor_lab::tls::{Tls, key_sha256};

@@ -229,7 +229,8 @@ fn address_literals_are_reached_without_the_dns() {
     assert_eq!(lab.stats().dns.mx, 0);
 }
 
-/// A name server that answers for one of 251 domains: the mail to it does not wait for what the others' lookups come to.
+/// A name server that answers for one of 251 domains: the mail to it does not wait for what the others' lookups come
+/// to.
 #[test]
 fn silent_name_servers_hold_up_nobody() {
     const SILENT: usize = 250;

@@ -122,7 +122,8 @@ fn users_of_a_real_dovecot_log_in_and_send() {
         let said = play(&["EHLO c", step]);
         assert_eq!(codes(&said).last().unwrap(), &code, "{step}: {said:?}");
     }
-    // What Dovecot calls OK is no login where the user may not log in, or is to do so elsewhere: of the latter it takes any password.
+    // What Dovecot calls OK is no login where the user may not log in, or is to do so elsewhere: of the latter it takes
+    // any password.
     for (step, reply) in [
         (format!("@user:bob@home.example:{PASSWORD}"), "535 5.7.8"),
         ("@user:eve@home.example:any".into(), "454 4.7.0"),

@@ -59,8 +59,9 @@ fn cut(kind: Kind, rounds: usize, program: &[&str]) -> Option<Result<(), String>
         wait_until("the load goes on", || load.taken() > before + 100);
         std::thread::sleep(Duration::from_millis(rng.u64(0..300)));
         let at_us = lab.recorder().now_us();
-        // A power cut stops the server too. If it ran on, an `fdatasync` that waits for a commit of ext4's log while the
-        // shutdown aborts that could return 0 without the data (seen with a program of ten lines, in unwritten extents).
+        // A power cut stops the server too. If it ran on, an `fdatasync` that waits for a commit of ext4's log while
+        // the shutdown aborts that could return 0 without the data (seen with a program of ten lines, in unwritten
+        // extents).
         server.signal(Signal::STOP);
         fs.power_cut();
         server.kill();

@@ -82,7 +82,8 @@ fn all_commands_agree_with_awk(mta: &str) {
         assert_eq!(Some(sum), counted[field].as_u64(), "{mta}: {field}");
     }
 
-    // latedudes: the queue was empty at the end; before the first was given up somebody waited for the host that is down.
+    // latedudes: the queue was empty at the end; before the first was given up somebody waited for the host that is
+    // down.
     let late =
         |log: &Path| -> Value { serde_json::from_slice(&read(&["latedudes", "--json"], log).stdout).expect("JSON") };
     assert_eq!(late(&log)["pending"], 0, "{mta}");

@@ -325,7 +325,8 @@ fn the_history_can_be_off_and_stays_within_its_size() {
     assert!(!server.path("data/history").exists());
     let told = server.operator(&["trace", "ann@yes.example"]);
     assert!(!told.status.success() && String::from_utf8_lossy(&told.stderr).contains("keep_days"));
-    // As small as may be, with long texts: what is kept is bounded while mail goes on. Files are made small by their share.
+    // As small as may be, with long texts: what is kept is bounded while mail goes on. Files are made small by their
+    // share.
     let server = builder(&lab).set("history.size_bytes_max", "4194304").start();
     let mut smtp = server.smtp();
     let mut rng = fastrand::Rng::with_seed(5);

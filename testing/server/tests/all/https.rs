@@ -1,5 +1,5 @@
-//! HTTPS of the console and API, and the certificates of `[tls]`: read, replaced, reloaded, checked. curl and openssl are the
-//! peers.
+//! HTTPS of the console and API, and the certificates of `[tls]`: read, replaced, reloaded, checked. curl and openssl
+//! are the peers.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -104,8 +104,8 @@ pub fn report_to(lab: &TestLab, recipient: &str) -> Report {
     Report::parse(&copy.body.expect("the lab keeps bodies"))
 }
 
-/// Writes a program that may be run at once. The writing is another process's: a child that another test forks meanwhile would have the
-/// file open for writing, and nobody could run it (ETXTBSY).
+/// Writes a program that may be run at once. The writing is another process's: a child that another test forks
+/// meanwhile would have the file open for writing, and nobody could run it (ETXTBSY).
 #[track_caller]
 pub fn install(program: &Path, text: &str) {
     let source = program.with_extension("source");
@@ -122,8 +122,8 @@ pub fn closed_address() -> SocketAddr {
 
 /// A port at which nothing listens.
 pub fn closed_port() -> u16 {
-    /// Below those that the system gives to connections and to listeners without a port of their own: one that it has given once and is free
-    /// again may be the next one's by the time it is used.
+    /// Below those that the system gives to connections and to listeners without a port of their own: one that it has
+    /// given once and is free again may be the next one's by the time it is used.
     const PORTS: std::ops::Range<u32> = 10_000..32_000;
     static TAKEN: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     loop {

@@ -1,4 +1,5 @@
-//! Local delivery: `stentor-deliver` by itself and behind a server; mailboxes, locks, programs, and what happens when it is away.
+//! Local delivery: `stentor-deliver` by itself and behind a server; mailboxes, locks, programs, and what happens when
+//! it is away.
 //!
 //! As root alone: mail is delivered as users of the system. Those of every Debian are taken (`games`, `man`, `nobody`).
 

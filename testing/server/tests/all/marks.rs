@@ -1,5 +1,5 @@
-//! What rules do with mail is told wherever mail is looked at: for whom, and by which rule; and mail is found by the address that the
-//! client named.
+//! What rules do with mail is told wherever mail is looked at: for whom, and by which rule; and mail is found by the
+//! address that the client named.
 
 use stentor_harness::{Server, TestLab, message, wait_until};
 

@@ -1,5 +1,5 @@
-//! Access tokens for smart hosts, between a token endpoint over HTTPS and a host that takes OAUTHBEARER: asked for once and kept, replaced when they
-//! end or are refused, and what waits when there is none.
+//! Access tokens for smart hosts, between a token endpoint over HTTPS and a host that takes OAUTHBEARER: asked for once
+//! and kept, replaced when they end or are refused, and what waits when there is none.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

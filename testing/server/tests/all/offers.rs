@@ -329,7 +329,8 @@ fn a_content_that_cannot_be_read_costs_no_host() {
     let server = builder(&lab).start();
     server.smtp().send(SENDER, &["ann@grey.example"], &message("lost@test", "x")).expect(250);
     server.wait_log(&["ann@grey.example", "stat=Deferred"]);
-    // The segment that holds it, cut short: reads of it find nothing. Nothing is written meanwhile, which would fill it up.
+    // The segment that holds it, cut short: reads of it find nothing. Nothing is written meanwhile, which would fill it
+    // up.
     let segments = std::fs::read_dir(server.path("data").join("journal")).expect("the folder is there");
     let holds = |path: &std::path::PathBuf| {
         std::fs::read(path).is_ok_and(|octets| octets.windows(9).any(|window| window == b"lost@test"))

@@ -109,7 +109,8 @@ fn a_static_route_takes_the_place_of_mx() {
     assert_eq!(lab.lab().mx_queries("one.example"), 0);
 }
 
-/// docs/operate/configuration-lists.md: the poster is a member "case ignored", however the subscribers file has the address.
+/// docs/operate/configuration-lists.md: the poster is a member "case ignored", however the subscribers file has the
+/// address.
 #[test]
 fn a_member_in_capitals_may_post() {
     let lab = TestLab::sites(&["one.example"]);

@@ -1,6 +1,6 @@
-//! A library that is loaded before libc (`LD_PRELOAD`) and takes the place of some of its calls: the server's clock is moved, the
-//! disk takes its time, and the file system of subscribers files hangs, as files in the server's folder say. The monotonic
-//! clock is the machine's.
+//! A library that is loaded before libc (`LD_PRELOAD`) and takes the place of some of its calls: the server's clock is
+//! moved, the disk takes its time, and the file system of subscribers files hangs, as files in the server's folder say.
+//! The monotonic clock is the machine's.
 
 use std::process::Command;
 

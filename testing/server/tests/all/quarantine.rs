@@ -1,5 +1,5 @@
-//! Mail that rules and milters keep from its recipients: it stays until somebody releases or deletes it, over kills too, and every view
-//! counts it.
+//! Mail that rules and milters keep from its recipients: it stays until somebody releases or deletes it, over kills
+//! too, and every view counts it.
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
-//! Kept messages in a real browser (`testing/server/browser/quarantine.mjs`): a corpus of markup in every place that a page shows, on the
-//! console's pages, on recipients' pages and in their digests. This file sends it, and has the server.
+//! Kept messages in a real browser (`testing/server/browser/quarantine.mjs`): a corpus of markup in every place that a
+//! page shows, on the console's pages, on recipients' pages and in their digests. This file sends it, and has the
+//! server.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +39,8 @@ fn base64(octets: &[u8]) -> String {
     out
 }
 
-/// A payload in every place: subject, name of the author, names of files, text, HTML; bare where a line can have it, encoded where not.
+/// A payload in every place: subject, name of the author, names of files, text, HTML; bare where a line can have it,
+/// encoded where not.
 fn message(number: usize, payload: &str) -> Vec<u8> {
     let word = format!("=?utf-8?B?{}?=", base64(payload.as_bytes()));
     let is_bare = number.is_multiple_of(2) && !payload.contains(['\r', '\n', '\0']);

@@ -1,5 +1,5 @@
-//! Digests of the quarantine to its recipients, and the links in them: each releases one recipient's copy once, and nothing is
-//! announced twice or left out over restarts.
+//! Digests of the quarantine to its recipients, and the links in them: each releases one recipient's copy once, and
+//! nothing is announced twice or left out over restarts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

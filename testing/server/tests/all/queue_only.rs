@@ -1,5 +1,5 @@
-//! Queue-only over real sockets: a maintenance window and the run of the queue after it, by command and by the configuration, for
-//! each scope, and across restarts.
+//! Queue-only over real sockets: a maintenance window and the run of the queue after it, by command and by the
+//! configuration, for each scope, and across restarts.
 
 use stentor_harness::{Server, TestLab, message, wait_until};
 

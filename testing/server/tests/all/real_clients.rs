@@ -139,8 +139,8 @@ fn is_ours(added: &[u8]) -> bool {
     names == ["List-Id", "List-Post", "Precedence", "Received"] && text.ends_with("\r\n")
 }
 
-/// Whether the copy has the body of the original behind a header from which the list took fields (Bcc, Return-Path, its own) or
-/// to which it added what was missing (Date, Message-ID).
+/// Whether the copy has the body of the original behind a header from which the list took fields (Bcc, Return-Path, its
+/// own) or to which it added what was missing (Date, Message-ID).
 fn has_other_fields(copy: &[u8], original: &[u8]) -> bool {
     let body = |octets: &[u8]| octets.windows(4).position(|four| four == b"\r\n\r\n").map(|at| octets[at..].to_vec());
     let header_differs = !copy.ends_with(original);

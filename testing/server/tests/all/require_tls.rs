@@ -93,7 +93,8 @@ fn it_is_returned_where_no_host_has_what_it_needs() {
     }
 }
 
-/// What is only lost, or cannot be found out now, returns nothing: a handshake that broke, and a policy whose web server is down.
+/// What is only lost, or cannot be found out now, returns nothing: a handshake that broke, and a policy whose web
+/// server is down.
 #[test]
 fn it_waits_where_nothing_is_known_of_the_host() {
     let published = "[[site]]\nname = 'unknown.example'\nbehaviour = { tls = 'good', requiretls = true }\n\
@@ -161,8 +162,8 @@ fn it_stays_with_the_message_over_restarts() {
     lab.assert_no_violations();
 }
 
-/// By DANE: a host that its records prove gets such mail without a rule of ours. And the other way round, a message that says that TLS is
-/// not required goes to one that fails its records, beside mail that waits.
+/// By DANE: a host that its records prove gets such mail without a rule of ours. And the other way round, a message
+/// that says that TLS is not required goes to one that fails its records, beside mail that waits.
 #[test]
 fn what_a_domain_publishes_proves_it_and_may_be_passed_over() {
     let port = closed_port();

@@ -1,4 +1,5 @@
-//! Whom rules and aliases lead mail to: deliveries, and what `explain`, `trace`, `policy replay` and `check` say of them.
+//! Whom rules and aliases lead mail to: deliveries, and what `explain`, `trace`, `policy replay` and `check` say of
+//! them.
 
 use stentor_harness::{Server, TestLab, message, wait_until};
 

@@ -1,5 +1,6 @@
-//! Recipients that are meant by several ways (two aliases, an alias and by name, a list and its alias): one copy if any way lets the message
-//! through, and a report if any asked for one. And what rules ask for where a list's bounce address is the way to its owner.
+//! Recipients that are meant by several ways (two aliases, an alias and by name, a list and its alias): one copy if any
+//! way lets the message through, and a report if any asked for one. And what rules ask for where a list's bounce
+//! address is the way to its owner.
 
 use stentor_harness::{Builder, Server, TestLab, message};
 

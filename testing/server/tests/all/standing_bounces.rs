@@ -1,5 +1,5 @@
-//! Bounces that last: what waits is returned with the operator's reason, what arrives is refused with it, for a time, also after a
-//! restart.
+//! Bounces that last: what waits is returned with the operator's reason, what arrives is refused with it, for a time,
+//! also after a restart.
 
 use stentor_harness::{Server, TestLab, message, wait_until};
 

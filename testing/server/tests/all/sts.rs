@@ -1,5 +1,5 @@
-//! MTA-STS beside a real web server over HTTPS: what a policy holds mail to, what is no policy, what outlives what, and that one domain's
-//! never delays another.
+//! MTA-STS beside a real web server over HTTPS: what a policy holds mail to, what is no policy, what outlives what, and
+//! that one domain's never delays another.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Addresses whose local part needs quotes, such as `a..b@` of some carriers, in tables: a key hits in either spelling, whichever of the
-//! two a client sends.
+//! Addresses whose local part needs quotes, such as `a..b@` of some carriers, in tables: a key hits in either spelling,
+//! whichever of the two a client sends.
 
 use stentor_harness::{Server, TestLab};
 

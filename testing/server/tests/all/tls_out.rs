@@ -1,5 +1,5 @@
-//! TLS on the way out, at hosts of the lab that do it well or badly: what goes encrypted, what goes in clear and why, what
-//! waits, and that none of it delays others.
+//! TLS on the way out, at hosts of the lab that do it well or badly: what goes encrypted, what goes in clear and why,
+//! what waits, and that none of it delays others.
 
 use rustix::process::Signal;
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};

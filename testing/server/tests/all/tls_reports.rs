@@ -132,7 +132,8 @@ fn who_asks_for_reports_gets_one_for_a_day() {
     assert_eq!(copies().len(), 4);
 }
 
-/// That nothing proves the hosts of a domain which publishes nothing is no failure of its TLS: a sender has demanded it.
+/// That nothing proves the hosts of a domain which publishes nothing is no failure of its TLS: a sender has demanded
+/// it.
 #[test]
 fn what_requiretls_demands_is_counted_for_nobody() {
     let lab = TestLab::start(
@@ -175,7 +176,8 @@ fn start_with_ca(server: &mut Server) {
     server.start_as(command);
 }
 
-/// Each web server gets a report once; one that is down is tried again every hour for two days, and one that refuses it is not.
+/// Each web server gets a report once; one that is down is tried again every hour for two days, and one that refuses it
+/// is not.
 #[test]
 fn reports_are_posted_until_they_are_taken_refused_or_given_up() {
     let web = Web::start();

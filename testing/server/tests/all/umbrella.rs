@@ -1,5 +1,6 @@
-//! Subscribers who are addresses of this server: lists within lists, aliases, virtual users, the postmaster. Each is what it would be if a
-//! client had named it, nobody has two copies, and what is wrong with one is told the owner of the list.
+//! Subscribers who are addresses of this server: lists within lists, aliases, virtual users, the postmaster. Each is
+//! what it would be if a client had named it, nobody has two copies, and what is wrong with one is told the owner of
+//! the list.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! The systemd units of docs/operate: systemd accepts them, and what they leave of root's rights is enough for deliveries.
+//! The systemd units of docs/operate: systemd accepts them, and what they leave of root's rights is enough for
+//! deliveries.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};

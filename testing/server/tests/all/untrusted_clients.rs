@@ -1,4 +1,5 @@
-//! What an untrusted client is judged by: DNS lists, its HELO, the sender's domain, whether it waits, how often it comes, whether it comes back.
+//! What an untrusted client is judged by: DNS lists, its HELO, the sender's domain, whether it waits, how often it
+//! comes, whether it comes back.
 
 use stentor_harness::{Server, TestLab, wait_until};
 

@@ -1,4 +1,5 @@
-//! How much users may send, and their locks: of our own file and of Dovecot's users, of open sessions, after reloads and restarts.
+//! How much users may send, and their locks: of our own file and of Dovecot's users, of open sessions, after reloads
+//! and restarts.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -1,4 +1,5 @@
-//! What addresses stand for, over real sockets: virtual users and alias files beside rules and routes, who gets what comes back.
+//! What addresses stand for, over real sockets: virtual users and alias files beside rules and routes, who gets what
+//! comes back.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};

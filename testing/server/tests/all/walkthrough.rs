@@ -1,5 +1,5 @@
-//! The lines of docs/operate/first-hour.md and of README.md's first configuration, run as they stand: only the ports are
-//! others, so that tests run side by side.
+//! The lines of docs/operate/first-hour.md and of README.md's first configuration, run as they stand: only the ports
+//! are others, so that tests run side by side.
 
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt;
@@ -32,7 +32,8 @@ fn with_free_ports(mut text: String, ports: &[&str]) -> String {
     text
 }
 
-/// Runs a script as a user would paste it, until the first line that fails; standard output with the script's trace behind it.
+/// Runs a script as a user would paste it, until the first line that fails; standard output with the script's trace
+/// behind it.
 fn run(script: &str) -> (String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let folders = [stentor(), stentor_kit()].map(|program| program.parent().expect("a folder").display().to_string());

@@ -1,4 +1,5 @@
-//! Web servers over HTTPS that others would have: of MTA-STS policies, of those who want reports on TLS, and token endpoints.
+//! Web servers over HTTPS that others would have: of MTA-STS policies, of those who want reports on TLS, and token
+//! endpoints.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -58,7 +58,8 @@ fn send(server: &Server, to: &[&str], id: &str) -> String {
     server.smtp().send("me@home.example", to, &message(id, "x")).expect(250).queue_id()
 }
 
-/// However few of them a batch takes: what an endpoint that takes nothing has before it is counted while it goes on failing.
+/// However few of them a batch takes: what an endpoint that takes nothing has before it is counted while it goes on
+/// failing.
 #[test]
 fn the_backlog_of_a_failing_endpoint_is_counted() {
     let lab = TestLab::start("[[site]]\nname = 'one.example'\n[[site]]\nname = 'home.example'\n");

@@ -4,8 +4,8 @@
 //! needs by itself, that is one post to its subscribers alone, from nothing (look-up and connection included), with the
 //! same limits. Reachable is who is at a site that accepts at the first attempt and answers within a second.
 //!
-//! Two bounds that no scheduler gets below stand beside it: where sites that hold 5 % of the subscribers need more than 2 s
-//! each by itself, 95 % take as long; and posts of a burst queue up at a host that takes few connections and has no
+//! Two bounds that no scheduler gets below stand beside it: where sites that hold 5 % of the subscribers need more than
+//! 2 s each by itself, 95 % take as long; and posts of a burst queue up at a host that takes few connections and has no
 //! PIPELINING (`queue_ms`).
 
 use serde_json::{Value, json};
@@ -218,8 +218,8 @@ fn alone(day: &Day, net: &Net, subscribers: &[u32]) -> Alone {
     Alone { slowest_ms: times.last().map_or(0, |t| t.0), most_ms: most.map_or(0, |t| t.0) }
 }
 
-/// What the worst post needs where posts queue up: each reachable domain by itself, first come first served, over as many
-/// connections as its hosts take, all of them open already. No scheduler gets below it.
+/// What the worst post needs where posts queue up: each reachable domain by itself, first come first served, over as
+/// many connections as its hosts take, all of them open already. No scheduler gets below it.
 fn queue_ms(day: &Day, net: &Net, subscribers: &[u32], times: &[Ms]) -> u32 {
     let mut worst = 0;
     for (domain, count) in subscribers.iter().enumerate() {

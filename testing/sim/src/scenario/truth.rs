@@ -1,5 +1,5 @@
-//! Random worlds with operators (crates/sched/tests/world), in which every view of the queue is compared with each pending
-//! recipient's own answer again and again.
+//! Random worlds with operators (crates/sched/tests/world), in which every view of the queue is compared with each
+//! pending recipient's own answer again and again.
 
 #[path = "../../../../crates/sched/tests/world/mod.rs"]
 #[expect(dead_code, reason = "a test binary of the scheduler uses the rest")]

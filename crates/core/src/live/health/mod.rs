@@ -3,10 +3,10 @@
 //!
 //! Promise: pure. Once a second the caller passes its observations ([`Observation`]) and the time, and gets the
 //! changes. A condition is *well*, *suspected* (a streak of failures without a success between them) or *raised*. It is
-//! raised when its streak has the number of failures and the length that its [`ConditionRule`] requires, so that one failed
-//! look-up does not raise it. It ends after [`ConditionRule::clears_ms`] without a failure, counted from the first success.
-//! Without any evidence it stays, for [`ConditionRule::forgets_ms`] at most. A subject that is no longer observed (a milter that
-//! a reload removed) is well.
+//! raised when its streak has the number of failures and the length that its [`ConditionRule`] requires, so that one
+//! failed look-up does not raise it. It ends after [`ConditionRule::clears_ms`] without a failure, counted from the
+//! first success. Without any evidence it stays, for [`ConditionRule::forgets_ms`] at most. A subject that is no longer
+//! observed (a milter that a reload removed) is well.
 //!
 //! Bounded: at most [`SUBJECTS_MAX`] conditions are watched.
 

@@ -1,5 +1,5 @@
-//! btrfs. Most of its tracepoints stand alone; `btrfs_transaction_commit` comes at the end of a commit and says nothing of
-//! its beginning.
+//! btrfs. Most of its tracepoints stand alone; `btrfs_transaction_commit` comes at the end of a commit and says nothing
+//! of its beginning.
 
 use super::Act::{Clear, Mark, Pop, Push, PushAfter, Wait};
 use super::{Rule, Token};

@@ -1,5 +1,5 @@
-//! ext4. Its tracepoints come in pairs for syncs, write-back and mapping; `da_write_begin` and `da_write_end` each stand at
-//! the beginning of their function, so that the copy of the data lies between them.
+//! ext4. Its tracepoints come in pairs for syncs, write-back and mapping; `da_write_begin` and `da_write_end` each
+//! stand at the beginning of their function, so that the copy of the data lies between them.
 
 use super::Act::{Clear, Mark, Pop, Push, PushAfter, Wait};
 use super::{COPY, Rule, Token};

@@ -1,5 +1,5 @@
-//! What kernel workers work for, by their function or, where the trace has addresses alone, by their queue; and what kernel
-//! threads do between their spans.
+//! What kernel workers work for, by their function or, where the trace has addresses alone, by their queue; and what
+//! kernel threads do between their spans.
 
 use crate::analyse::layer::Layer;
 

@@ -53,7 +53,8 @@ pub fn open(folder: &Path, expected: &Expected) -> Result<Box<dyn Engine>, Broke
     let (mut journal, _) = Journal::open(Arc::new(disk), options, &mut |_| Ok(())).map_err(Broken::of)?;
     let preparer = journal.preparer();
     while preparer.prepare().map_err(Broken::of)? {}
-    // The first segment is in use and others are ready before the first mail comes: as other engines have made their tables.
+    // The first segment is in use and others are ready before the first mail comes: as other engines have made their
+    // tables.
     let mut batch = Batch::new();
     batch.record(&[OPENED]);
     journal.commit(&mut batch, 0).map_err(Broken::of)?;

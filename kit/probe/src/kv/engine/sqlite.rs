@@ -10,8 +10,8 @@ use super::{Broken, Contents, Engine};
 
 struct Sqlite(Connection);
 
-/// With the extended code: the text of all input and output errors is the same. A shared memory file that cannot grow is one of
-/// them, and what keeps it from growing is a full file system.
+/// With the extended code: the text of all input and output errors is the same. A shared memory file that cannot grow
+/// is one of them, and what keeps it from growing is a full file system.
 fn broken(error: rusqlite::Error) -> Broken {
     match error.sqlite_error().map(|error| error.extended_code) {
         Some(SQLITE_IOERR_SHMSIZE) => Broken("the disk is full (shared memory file)".to_owned()),

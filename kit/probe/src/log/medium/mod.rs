@@ -86,8 +86,8 @@ pub struct FileLog {
 }
 
 impl FileLog {
-    /// Makes the file as the cell wants it. Nothing of that is left to be written back afterwards. With `reuse` a file of the
-    /// same name and length is taken as it is. `block`: the device's logical block.
+    /// Makes the file as the cell wants it. Nothing of that is left to be written back afterwards. With `reuse` a file
+    /// of the same name and length is taken as it is. `block`: the device's logical block.
     pub fn open(
         folder: &Path,
         writer: u64,

@@ -273,7 +273,8 @@ impl Sink {
         self.shared.store.as_ref().map(|store| store.meter.times_us()).unwrap_or_default()
     }
 
-    /// Closes everything and waits until it is closed; what it has met can still be asked for. Dropping it does the same.
+    /// Closes everything and waits until it is closed; what it has met can still be asked for. Dropping it does the
+    /// same.
     pub fn close(&mut self) {
         self.shared.stop.store(true, Relaxed);
         match &mut self.running {

@@ -1,8 +1,8 @@
 //! The journal as a store: one thread commits the waiting messages as one batch, with one write and one sync, and then
 //! answers all.
 //!
-//! Bytes: each message is a content of the journal and one record behind it: [`MESSAGE_RECORD`], the content's number (8
-//! octets, little-endian), then the sender and each recipient, each ended by a line feed. Nothing is ever dropped.
+//! Bytes: each message is a content of the journal and one record behind it: [`MESSAGE_RECORD`], the content's number
+//! (8 octets, little-endian), then the sender and each recipient, each ended by a line feed. Nothing is ever dropped.
 //!
 //! States: open → dropped by the owner: waiting messages are committed and answered, then the thread ends. With nothing
 //! waiting the thread sleeps, at most [`PREPARE_EVERY`], and has segments prepared for the next batches by another
@@ -176,7 +176,8 @@ fn again(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
-/// Every message of a journal that nobody has open, in the order of their commits: sender and recipients, and the octets.
+/// Every message of a journal that nobody has open, in the order of their commits: sender and recipients, and the
+/// octets.
 pub fn read_journal(directory: &Path, mut message: impl FnMut(&[u8], Vec<u8>)) -> io::Result<()> {
     let disk = RealDisk::open(directory).map_err(as_io)?;
     let mut found: Vec<(u64, Vec<u8>)> = Vec::new();

@@ -1,8 +1,8 @@
 //! Where a sink keeps messages: one file each, or our journal. Shows the cost of each.
 //!
-//! Promise: [`StoreCompletion::outcome`] is `Ok` only once the message is as durable as the [`Sync`] asked for; only then does
-//! the sink reply 250. `files` writes and syncs in the calling thread; the journal has its own committer thread, which
-//! commits the waiting messages as one batch, with one sync.
+//! Promise: [`StoreCompletion::outcome`] is `Ok` only once the message is as durable as the [`Sync`] asked for; only
+//! then does the sink reply 250. `files` writes and syncs in the calling thread; the journal has its own committer
+//! thread, which commits the waiting messages as one batch, with one sync.
 //!
 //! Failure answers: no space is 452, anything else 451, and `files` leaves nothing of the message behind. After a
 //! failed journal commit nothing is repeated; the journal continues in another segment.

@@ -1,4 +1,5 @@
-//! Milters over real sockets: what they are told, what they can do to a message, and what becomes of mail when they fail.
+//! Milters over real sockets: what they are told, what they can do to a message, and what becomes of mail when they
+//! fail.
 
 mod pipelining;
 mod recipients;

@@ -1,5 +1,5 @@
-//! A milter that does what a test says, and writes down what it is told. Its packets are made here, so that a mistake of the
-//! server's own codec is seen.
+//! A milter that does what a test says, and writes down what it is told. Its packets are made here, so that a mistake
+//! of the server's own codec is seen.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The way of a stranger's message through the server, without sockets and disk: the session's framing and header facts, the stored form,
-//! the addresses in the header, the search for content rules of each kind.
+//! The way of a stranger's message through the server, without sockets and disk: the session's framing and header
+//! facts, the stored form, the addresses in the header, the search for content rules of each kind.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! What decoding costs at worst: for each decoder a search for the message with the highest processor time per octet, held against plain words
-//! that take the same way. Conversions on the way out, and replies of milters and name servers take ways of their own, and are held
-//! against the same plain words.
+//! What decoding costs at worst: for each decoder a search for the message with the highest processor time per octet,
+//! held against plain words that take the same way. Conversions on the way out, and replies of milters and name servers
+//! take ways of their own, and are held against the same plain words.
 //!
-//! The search is a climb with restarts: a message is a header and a few tokens over and over, and the mutation that costs more is kept. The
-//! seed decides what is tried, the measured time what is kept. Time is that of the thread, the least of several runs, so other
-//! processes do not add to it.
+//! The search is a climb with restarts: a message is a header and a few tokens over and over, and the mutation that
+//! costs more is kept. The seed decides what is tried, the measured time what is kept. Time is that of the thread, the
+//! least of several runs, so other processes do not add to it.
 
 mod chain;
 mod grammar;

@@ -1,5 +1,6 @@
-//! What conversion costs on the way out: header fields encoded and folded for hosts without 8BITMIME, and for any host where a line is
-//! over 998 octets; bodies that are encoded and decoded. Any client chooses them, and each attempt to deliver pays for them.
+//! What conversion costs on the way out: header fields encoded and folded for hosts without 8BITMIME, and for any host
+//! where a line is over 998 octets; bodies that are encoded and decoded. Any client chooses them, and each attempt to
+//! deliver pays for them.
 
 use stentor_mime::recode::{Converter, RecodeTarget, Survey};
 

@@ -1,5 +1,6 @@
 //! Decisions in random worlds: what the rule engine decides, what it says when it explains, and a plain reading of
-//! docs/design/rules.md are the same; also of rules that wait for the content, as a session asks them and as `explain` does.
+//! docs/design/rules.md are the same; also of rules that wait for the content, as a session asks them and as `explain`
+//! does.
 
 mod plain;
 mod world;

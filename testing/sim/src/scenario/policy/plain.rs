@@ -1,5 +1,5 @@
-//! What docs/design/rules.md says of a world, read plainly: without the engine's sets and indexes, so that one mistake is not made
-//! twice.
+//! What docs/design/rules.md says of a world, read plainly: without the engine's sets and indexes, so that one mistake
+//! is not made twice.
 
 use std::collections::HashMap;
 

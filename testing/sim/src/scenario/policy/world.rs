@@ -1,5 +1,5 @@
-//! Random worlds of rules, routes, one table and a message's subject, and the rulebook of each. Whatever is parsed here is one of the constants below, so
-//! that an `unwrap` is a mistake in them.
+//! Random worlds of rules, routes, one table and a message's subject, and the rulebook of each. Whatever is parsed here
+//! is one of the constants below, so that an `unwrap` is a mistake in them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
