@@ -54,7 +54,7 @@ class Bench:
         """The path of another program of the workspace."""
         path = os.path.join(self.tools, name)
         if not os.access(path, os.X_OK):
-            raise BenchError(f"{path} is missing: cargo build -p {name}, with --release for figures that count")
+            raise BenchError(f"{path} is missing: cargo build --bin {name}, with --release for figures that count")
         return path
 
     def stentor(self, sink, **options):

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-static STENTOR: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_BIN", "stentor", &[]));
+static STENTOR: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_BIN", "stentor", "stentor", &[]));
 static STENTOR_KIT: LazyLock<PathBuf> =
-    LazyLock::new(|| program("STENTOR_KIT_BIN", "stentor-kit", &["--features", "stentor-kit/engines"]));
-static STENTOR_DELIVER: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_DELIVER_BIN", "stentor-deliver", &[]));
+    LazyLock::new(|| program("STENTOR_KIT_BIN", "stentor-kit", "stentor-kit", &["--features", "stentor-kit/engines"]));
+static STENTOR_DELIVER: LazyLock<PathBuf> =
+    LazyLock::new(|| program("STENTOR_DELIVER_BIN", "stentor-local-delivery", "stentor-deliver", &[]));
 
-static STENTOR_SENDMAIL: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_SENDMAIL_BIN", "stentor-sendmail", &[]));
+static STENTOR_SENDMAIL: LazyLock<PathBuf> =
+    LazyLock::new(|| program("STENTOR_SENDMAIL_BIN", "stentor-sendmail", "stentor-sendmail", &[]));
 
 /// The path of `stentor`. `STENTOR_BIN` names one that is there already.
 pub fn stentor() -> &'static Path {
@@ -40,7 +42,7 @@ pub fn target_dir() -> PathBuf {
     profile.expect("deps is in a folder").to_owned()
 }
 
-fn program(variable: &str, name: &str, features: &[&str]) -> PathBuf {
+fn program(variable: &str, package: &str, name: &str, features: &[&str]) -> PathBuf {
     if let Some(path) = std::env::var_os(variable) {
         return path.into();
     }
@@ -51,7 +53,7 @@ fn program(variable: &str, name: &str, features: &[&str]) -> PathBuf {
     let target = folder.parent().expect("a profile's folder is in the target folder");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "-q", "-p", name]).args(features).arg("--target-dir").arg(target);
+    command.args(["build", "-q", "-p", package]).args(features).arg("--target-dir").arg(target);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     if folder.ends_with("release") {
         command.arg("--release");

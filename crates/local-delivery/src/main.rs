@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use stentor_deliver::{CONFIG, Config, ConfigError, agent, log, supervisor, worker};
+use stentor_local_delivery::{CONFIG, Config, ConfigError, agent, log, supervisor, worker};
 
 const HELP: &str = "\
 Deliver mail from stentor to mailboxes and programs on this machine.
