@@ -18,7 +18,7 @@ LOCAL_NAMES = set(
     Decoder Diagnostic Field Fields Form Format Head Line Lines Name Names Parser Part ProtocolError Record Severity Subject
     Files Folder Reader Sink Socket StartError
     Column Kind Key Row Table View
-    Core Event Run Shared State Step Turn Walk
+    Event Run Shared State Step Turn Walk
     Place Places Slot Window
     """.split()
 )

@@ -22,8 +22,8 @@
 //! the recipients that wait for it. Deferrals of a message or a sender at a site stop (site, message) pairs, not
 //! recipients. So does the operator's hold on a message (`operator`), which has no clock.
 //!
-//! **Owners.** Each folder owns its state. Its methods get `Core` (limits, times, live messages, flows, sites) and no
-//! owner above them in this table; imports go downwards only:
+//! **Owners.** Each folder owns its state. Its methods get `SchedState` (limits, times, live messages, flows, sites)
+//! and no owner above them in this table; imports go downwards only:
 //!
 //! | folder | decides |
 //! |---|---|
@@ -50,7 +50,6 @@ mod bounces;
 mod choice;
 mod config;
 mod connections;
-mod core;
 mod domains;
 mod effects;
 mod failure;
@@ -68,6 +67,7 @@ mod reasons;
 mod run;
 mod sessions;
 mod sites;
+mod state;
 mod status;
 mod steps;
 mod tables;
@@ -115,7 +115,7 @@ use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::site::Resolution;
 use stentor_queue::store::Store;
 
-use self::core::Core;
+use self::state::SchedState;
 
 /// Elementary steps (ids looked at, timers fired, domains passed) that one call may do: well under a millisecond.
 const STEPS_MAX: u32 = 4_096;
@@ -131,7 +131,7 @@ const TURNED_AWAY_MAX: u32 = 8;
 
 /// The scheduler; see the module's head.
 pub struct Scheduler {
-    core: Core,
+    core: SchedState,
     domains: Domains,
     waits: Waits,
     failure: FailureState,
@@ -146,7 +146,7 @@ pub struct Scheduler {
 impl Scheduler {
     /// Creates a scheduler. `seed` decides jitter and the order of equal targets, nothing else.
     pub fn new(cfg: SchedConfig, seed: u64) -> Scheduler {
-        let mut core = Core::new(cfg, seed);
+        let mut core = SchedState::new(cfg, seed);
         core.name_sources();
         Scheduler {
             core,

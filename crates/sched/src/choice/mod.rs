@@ -16,16 +16,16 @@ use stentor_queue::store::Store;
 use waits::{ReadyList, Waits, touch};
 
 use crate::STEPS_MAX;
-use crate::core::Core;
 use crate::domains::Domains;
 use crate::effects::Ids;
 use crate::failure::FailureState;
 use crate::flows::lines::oldest;
 use crate::sites::Hop;
+use crate::state::SchedState;
 
 /// Takes recipients from where they wait.
 pub struct Choice<'a> {
-    pub core: &'a mut Core,
+    pub core: &'a mut SchedState,
     pub failure: &'a mut FailureState,
     pub domains: &'a mut Domains,
     pub waits: &'a mut Waits,

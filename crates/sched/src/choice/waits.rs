@@ -12,10 +12,10 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use crate::STEPS_MAX;
-use crate::core::Core;
 use crate::flows::lines::oldest;
 use crate::messages::Active;
 use crate::sites::Sites;
+use crate::state::SchedState;
 use crate::tables::Parts;
 
 /// Held or finished messages that are removed from the front of a site's line before the site is put off until later.
@@ -87,7 +87,7 @@ pub struct Waits {
 impl Waits {
     /// Removes held and finished messages from the front of a site's line, so that no connection is opened for them.
     /// `false`: there may be more, and the site is looked at again.
-    pub fn clear_front(&mut self, core: &mut Core, site: SiteId) -> bool {
+    pub fn clear_front(&mut self, core: &mut SchedState, site: SiteId) -> bool {
         if core.messages.held == 0 && !self.removals {
             return true;
         }

@@ -23,21 +23,21 @@ pub mod pool;
 
 use stentor_queue::ids::Ms;
 
-use crate::core::Core;
 use crate::failure::deferrals::Deferrals;
+use crate::state::SchedState;
 pub use lanes::silence_ms;
 use pool::Pool;
 
 /// Lifecycles of connections: `lifecycle` and `lanes`.
 pub struct Connections<'a> {
-    pub core: &'a mut Core,
+    pub core: &'a mut SchedState,
     pub pool: &'a mut Pool,
     pub now: Ms,
 }
 
 /// Admission of new connections: `admission` and `offers`.
 pub struct Admission<'a> {
-    pub core: &'a mut Core,
+    pub core: &'a mut SchedState,
     pub pool: &'a mut Pool,
     pub deferrals: &'a mut Deferrals,
     pub now: Ms,

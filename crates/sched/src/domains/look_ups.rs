@@ -16,9 +16,9 @@ use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
 
 use super::{Domains, LookUp, failure};
-use crate::core::Core;
 use crate::effects::Effect;
 use crate::failure::drains::Drain;
+use crate::state::SchedState;
 use crate::tables::Map;
 use crate::timers::Timer;
 
@@ -112,7 +112,7 @@ impl LookUps {
 }
 
 impl Domains {
-    pub(super) fn look_up(&mut self, core: &mut Core, domain: DomainId, now: Ms) {
+    pub(super) fn look_up(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
         let entry = self.get(domain);
         entry.look_up = LookUp::Queued;
         let is_suspect = entry.fails > 0;
@@ -121,7 +121,7 @@ impl Domains {
     }
 
     /// Starts as many waiting look-ups as the limits allow.
-    pub fn ask(&mut self, core: &mut Core, now: Ms) {
+    pub fn ask(&mut self, core: &mut SchedState, now: Ms) {
         while !core.stopped
             && let Some((domain, slow)) = self.look_ups.next(core.cfg.resolves_max)
         {
@@ -132,7 +132,7 @@ impl Domains {
         self.watch_look_ups(core, now);
     }
 
-    fn watch_look_ups(&mut self, core: &mut Core, now: Ms) {
+    fn watch_look_ups(&mut self, core: &mut SchedState, now: Ms) {
         let silence_ms = core.cfg.fast_silence_ms;
         let look_ups = &mut self.look_ups;
         if !look_ups.armed
@@ -146,7 +146,7 @@ impl Domains {
 
     /// Moves look-ups that have been outstanding for too long to the slow share, and lets the oldest give way. Overdue
     /// mail of the domains that gave way has had its chance and expires.
-    pub fn look_ups_due(&mut self, core: &mut Core, drains: &mut VecDeque<Drain>, now: Ms) {
+    pub fn look_ups_due(&mut self, core: &mut SchedState, drains: &mut VecDeque<Drain>, now: Ms) {
         self.look_ups.armed = false;
         let slow_max = SLOW_TIMES * core.cfg.resolves_max;
         while let Some((domain, at)) = self.look_ups.oldest(false)
@@ -162,7 +162,7 @@ impl Domains {
     }
 
     /// Makes the oldest slow look-up give way, if it may. Returns whether it did.
-    fn let_look_up_give_way(&mut self, core: &mut Core, drains: &mut VecDeque<Drain>, now: Ms) -> bool {
+    fn let_look_up_give_way(&mut self, core: &mut SchedState, drains: &mut VecDeque<Drain>, now: Ms) -> bool {
         let Some((domain, _)) = self.look_ups.oldest(true).filter(|(_, at)| at + GIVE_WAY_MS_MIN <= now) else {
             return false;
         };

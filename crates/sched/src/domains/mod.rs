@@ -16,13 +16,13 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Resolution, SitePlan};
 use stentor_queue::store::Store;
 
-use crate::core::Core;
 use crate::failure::drains::{Drain, DrainWhat};
 use crate::kept::KeptClock;
 use crate::reasons::{HostReply, Reason};
 use crate::sites::Sites;
 use crate::sites::history::known;
 use crate::sites::vacancy::VACANT_MS;
+use crate::state::SchedState;
 use crate::tables::Pieces;
 use crate::timers::Timer;
 
@@ -103,7 +103,7 @@ pub enum LookUpOutcome {
 
 impl Domains {
     /// Called when something new waits at a domain. Returns its site if known, and starts the look-up if needed.
-    pub fn site_or_ask(&mut self, core: &mut Core, domain: DomainId, now: Ms) -> Option<SiteId> {
+    pub fn site_or_ask(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) -> Option<SiteId> {
         let entry = self.get(domain);
         let site = entry.site;
         let ask = match entry.look_up {
@@ -123,7 +123,7 @@ impl Domains {
     }
 
     /// Ends the clock of a domain's look-up.
-    pub fn end_clock(&mut self, core: &mut Core, domain: DomainId, now: Ms) {
+    pub fn end_clock(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
         let entry = self.get(domain);
         if entry.look_up == LookUp::Clock {
             (entry.until, entry.fails) = (0, 0);
@@ -133,7 +133,7 @@ impl Domains {
 
     /// Looks every domain up again that is at a site or whose look-up waits for its clock, after the operator changed
     /// the routes. Until the answer comes, its mail takes the known route.
-    pub fn routes_changed(&mut self, core: &mut Core, now: Ms) {
+    pub fn routes_changed(&mut self, core: &mut SchedState, now: Ms) {
         for index in 0..self.list.len() {
             let domain = DomainId(index as u32);
             let entry = self.get(domain);
@@ -148,7 +148,7 @@ impl Domains {
     }
 
     /// Continues with the sites whose domains are to be looked up again, for at most `steps` domains.
-    pub fn refresh_on(&mut self, core: &mut Core, mut steps: u32, now: Ms) {
+    pub fn refresh_on(&mut self, core: &mut SchedState, mut steps: u32, now: Ms) {
         while steps > 0
             && let Some(job) = core.sites.refreshes.front()
         {
@@ -174,7 +174,7 @@ impl Domains {
     }
 
     /// Looks a domain up again because an operator wants a recipient tried whose site is down.
-    pub fn look_up_again(&mut self, core: &mut Core, domain: DomainId, now: Ms) {
+    pub fn look_up_again(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
         if self.get(domain).look_up == LookUp::Known {
             self.look_up(core, domain, now);
         }
@@ -183,7 +183,7 @@ impl Domains {
     /// Handles the response to [`crate::Effect::Resolve`].
     pub fn resolved(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         store: &Store,
         domain: DomainId,
         resolution: Resolution,
@@ -212,7 +212,14 @@ impl Domains {
         }
     }
 
-    fn found(&mut self, core: &mut Core, store: &Store, domain: DomainId, plan: SitePlan, now: Ms) -> LookUpOutcome {
+    fn found(
+        &mut self,
+        core: &mut SchedState,
+        store: &Store,
+        domain: DomainId,
+        plan: SitePlan,
+        now: Ms,
+    ) -> LookUpOutcome {
         let ttl_ms = (Ms::from(plan.ttl_s) * 1_000).clamp(TTL_MS_MIN, TTL_MS_MAX);
         let (site, left) = core.sites.of_plan(plan, now);
         for host in left {
@@ -244,7 +251,7 @@ impl Domains {
     }
 
     /// Handles a look-up that failed temporarily. Mail past its lifetime has had its chance and expires.
-    fn failed(&mut self, core: &mut Core, domain: DomainId, reply: &HostReply, now: Ms) -> Option<Drain> {
+    fn failed(&mut self, core: &mut SchedState, domain: DomainId, reply: &HostReply, now: Ms) -> Option<Drain> {
         let reason = core.reasons.keep(reply.clone());
         let entry = self.get(domain);
         entry.fails = entry.fails.saturating_add(1);
@@ -260,7 +267,7 @@ impl Domains {
     }
 
     /// Restores a look-up that failed before the start: its count of failures, and its clock if that has not run out.
-    pub(crate) fn recall(&mut self, core: &mut Core, domain: DomainId, clock: KeptClock, now: Ms) {
+    pub(crate) fn recall(&mut self, core: &mut SchedState, domain: DomainId, clock: KeptClock, now: Ms) {
         let entry = self.get(domain);
         (entry.fails, entry.reason) = (clock.fails, clock.reason);
         if clock.until > now {
@@ -270,7 +277,7 @@ impl Domains {
     }
 
     /// A domain's clock has run out.
-    pub fn due(&mut self, core: &mut Core, domain: DomainId, now: Ms) {
+    pub fn due(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
         let entry = self.get(domain);
         if entry.look_up != LookUp::Clock || entry.until > now {
             return;
@@ -283,7 +290,7 @@ impl Domains {
     }
 
     /// Releases a domain without addresses that is to be forgotten. Returns whether nothing here refers to it any more.
-    pub fn forget(&mut self, core: &mut Core, domain: DomainId) -> bool {
+    pub fn forget(&mut self, core: &mut SchedState, domain: DomainId) -> bool {
         let Some(entry) = self.peek(domain) else { return true };
         let is_asking = matches!(entry.look_up, LookUp::Queued | LookUp::Asked);
         if is_asking || !entry.bulk.is_empty() || !entry.explicit.is_empty() {

@@ -16,11 +16,11 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use super::refusals::{MailProfile, MailRefusal, WaitingSets};
-use crate::core::Core;
 use crate::flows::FlowNo;
 use crate::kept::{KeptClock, KeptDeferral, KeptKey, KeptRefusal};
 use crate::reasons::{HostReply, Reason};
 use crate::sites::HostNo;
+use crate::state::SchedState;
 use crate::tables::Map;
 use crate::timers::Timer;
 
@@ -93,7 +93,7 @@ pub fn sender_key(sender: &str) -> u64 {
 }
 
 /// The reply, or one without text if it is no longer known.
-pub fn last_reply(core: &Core, reason: Reason) -> HostReply {
+pub fn last_reply(core: &SchedState, reason: Reason) -> HostReply {
     let blank = HostReply { code: 0, dsn: None, text: "".into(), cause: Cause::Message, host: None };
     core.reasons.get(reason).cloned().unwrap_or(blank)
 }
@@ -153,13 +153,13 @@ impl Deferrals {
     }
 
     /// Ends the clocks of a message and its sender at a site, and forgets their counts.
-    pub fn end(&mut self, core: &mut Core, site: SiteId, no: MessageNo, sender: u64) {
+    pub fn end(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, sender: u64) {
         self.drop(core, site, DeferralKey::Message(no));
         self.drop(core, site, DeferralKey::Sender(sender));
     }
 
     /// Whether a deferral keeps the message back at the site; if so the message is moved there.
-    pub fn keeps_back(&mut self, core: &mut Core, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
+    pub fn keeps_back(&mut self, core: &mut SchedState, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
         let Some((class, flow)) = core.messages.class_and_flow(no) else { return false };
         let Some(message) = store.message(no) else { return false };
         let keys = [DeferralKey::Message(no), DeferralKey::Sender(sender_key(message.sender()))];
@@ -189,7 +189,7 @@ impl Deferrals {
     }
 
     /// Defers a message at a site after a failure.
-    pub fn defer(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
+    pub fn defer(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
         if core.messages.is_live(no) {
             let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
             self.begin_clock(core, slot, now);
@@ -199,7 +199,7 @@ impl Deferrals {
     /// Records that a message comes back without a clock. Returns whether it is deferred now.
     pub fn returned(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         site: SiteId,
         no: MessageNo,
         cost: u8,
@@ -225,7 +225,7 @@ impl Deferrals {
     }
 
     /// Restores a deferral from before the start at its site.
-    pub(crate) fn recall(&mut self, core: &mut Core, store: &Store, site: SiteId, kept: KeptDeferral, now: Ms) {
+    pub(crate) fn recall(&mut self, core: &mut SchedState, store: &Store, site: SiteId, kept: KeptDeferral, now: Ms) {
         let KeptDeferral { key, clock, returns, refusals } = kept;
         let key = match key {
             KeptKey::Message(id) => match store.no_of(MessageId(id)).filter(|no| core.messages.is_live(*no)) {
@@ -258,7 +258,14 @@ impl Deferrals {
     }
 
     /// The slot of a deferral; a new one has no clock yet.
-    pub fn slot_for(&mut self, core: &mut Core, site: SiteId, key: DeferralKey, reply: &HostReply, now: Ms) -> u32 {
+    pub fn slot_for(
+        &mut self,
+        core: &mut SchedState,
+        site: SiteId,
+        key: DeferralKey,
+        reply: &HostReply,
+        now: Ms,
+    ) -> u32 {
         let reason = core.reasons.keep(reply.clone());
         if let Some(slot) = self.slot(site, key) {
             if let Some(deferral) = self.get_mut(slot) {
@@ -285,7 +292,7 @@ impl Deferrals {
     }
 
     /// Begins the clock, longer than the last one.
-    fn begin_clock(&mut self, core: &mut Core, slot: u32, now: Ms) {
+    fn begin_clock(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if deferral.until > now {
             return; // others failed the same way at the same time
@@ -299,7 +306,7 @@ impl Deferrals {
 
     /// Handles a message that a host refused at MAIL while it takes others of the sender. The first time the host may
     /// have been out of order, and the message is tried again soon. From the second time on it has its own clock.
-    pub fn suspect(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
+    pub fn suspect(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
         if !core.messages.is_live(no) {
             return;
         }
@@ -313,7 +320,7 @@ impl Deferrals {
     }
 
     /// Keeps a deferred message back until then, or until its site takes other mail.
-    pub fn stand_back(&mut self, core: &mut Core, site: SiteId, no: MessageNo, until: Ms) {
+    pub fn stand_back(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, until: Ms) {
         let Some(slot) = self.slot(site, DeferralKey::Message(no)) else { return };
         if let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.until < until) {
             deferral.until = until;
@@ -325,7 +332,7 @@ impl Deferrals {
     /// Handles a message that was in flight when its connection was lost. The first time it is tried again soon after
     /// the site has taken other mail; its own clock is meant for a message that the host cannot handle. `host`: only
     /// mail taken by that host counts, because it may already have the message and another host would deliver it twice.
-    pub fn await_site(&mut self, core: &mut Core, site: SiteId, no: MessageNo, host: Option<HostNo>) {
+    pub fn await_site(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, host: Option<HostNo>) {
         if let Some(slot) = self.slot(site, DeferralKey::Message(no))
             && core.messages.is_live(no)
             && self.get(slot).is_some_and(|deferral| deferral.fails <= 1)
@@ -364,7 +371,7 @@ impl Deferrals {
 
     /// Called when a host took a message: soon retries the messages awaiting it or any host. Messages awaiting other
     /// hosts are not scanned.
-    pub fn site_takes_mail(&mut self, core: &mut Core, site: SiteId, host: HostNo, now: Ms) {
+    pub fn site_takes_mail(&mut self, core: &mut SchedState, site: SiteId, host: HostNo, now: Ms) {
         if self.awaiting.is_empty() {
             return;
         }
@@ -391,7 +398,7 @@ impl Deferrals {
 
     /// Handles a clock that has run out: the messages that it kept back wait in the site's line again, those of a
     /// sender for the probe. The count of failures is kept until a success.
-    pub fn due(&mut self, core: &mut Core, slot: u32, now: Ms) {
+    pub fn due(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if let DeferralKey::Sender(_) = deferral.key {
             return self.sender_due(core, slot, now);
@@ -407,7 +414,7 @@ impl Deferrals {
     }
 
     /// Removes a deferral for good.
-    pub fn drop(&mut self, core: &mut Core, site: SiteId, key: DeferralKey) {
+    pub fn drop(&mut self, core: &mut SchedState, site: SiteId, key: DeferralKey) {
         let Some(slot) = self.by_key.remove(&(site, key)) else { return };
         let Some(deferral) = self.list[slot as usize].take() else { return };
         self.free.push(slot);

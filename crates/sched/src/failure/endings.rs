@@ -28,10 +28,10 @@ use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX, STAND_BACK_MS};
 use super::hosts::Charge;
 use super::limits::{crowded, host_full, reduce_trust, transactions_max};
 use super::wording::{limits_rate, limits_session, may_limit_session};
-use crate::core::Core;
 use crate::effects::{CloseReason, NoSession};
 use crate::reasons::HostReply;
 use crate::sites::{Hop, Pick};
+use crate::state::SchedState;
 
 /// The host does not accept mail (RFC 7504 section 3).
 const NO_MAIL_HERE: u16 = 521;
@@ -64,7 +64,7 @@ impl FailureState {
     /// Charges a connection that never became a session, while `working` others of the path are open.
     pub fn no_session(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         hop: Hop,
         working: usize,
         why: NoSession,
@@ -92,7 +92,7 @@ impl FailureState {
     }
 
     /// Charges a connection that was lost or asked to close, with the messages that were open on it.
-    pub fn ended(&mut self, core: &mut Core, gone: &ClosedConnection, why: &CloseReason, now: Ms) {
+    pub fn ended(&mut self, core: &mut SchedState, gone: &ClosedConnection, why: &CloseReason, now: Ms) {
         let end = gone.end;
         let reply = |code, text: &Arc<str>, cause| {
             let host = Some(gone.host_name.clone());
@@ -123,7 +123,7 @@ impl FailureState {
     /// charged once, for the message in front. Returns whether the message is deferred now.
     pub fn interrupted(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         end: Ending,
         no: MessageNo,
         is_refused: bool,
@@ -148,7 +148,7 @@ impl FailureState {
     /// that command, is deferred from now on.
     fn refused_421(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         end: Ending,
         front: Option<MessageNo>,
         reply: &HostReply,
@@ -176,7 +176,7 @@ impl FailureState {
 
     /// Whether the 421 is a limit of the session. "Too many messages" alone may be one; but if the next session gets it
     /// before it has delivered anything, the host counts all of our mail.
-    fn ends_session(core: &mut Core, end: Ending, reply: &HostReply) -> bool {
+    fn ends_session(core: &mut SchedState, end: Ending, reply: &HostReply) -> bool {
         let may_be = may_limit_session(&reply.text);
         let path = core.path(end.hop.site, end.hop.source);
         path.counts_all_sessions |= may_be && !end.delivered;
@@ -184,7 +184,14 @@ impl FailureState {
     }
 
     /// Charges a connection that was lost in a transaction or before its first one. The path becomes suspect.
-    fn lost(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &HostReply, now: Ms) -> bool {
+    fn lost(
+        &mut self,
+        core: &mut SchedState,
+        end: Ending,
+        front: Option<MessageNo>,
+        reply: &HostReply,
+        now: Ms,
+    ) -> bool {
         let Hop { site, host, .. } = end.hop;
         reduce_trust(core, end.hop, reply);
         if end.delivered {
@@ -200,7 +207,7 @@ impl FailureState {
     /// Charges a connection that delivered nothing.
     fn in_vain(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         hop: Hop,
         charge: Charge,
         front: Option<MessageNo>,
@@ -225,7 +232,7 @@ impl FailureState {
     /// Number of returns that the message in front uses up: none while a host of the path is probed early, which a
     /// delivery has paid for; and few if the host has taken nothing since the message first came back: then the host
     /// may be the cause.
-    fn vain_cost(&self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) -> u8 {
+    fn vain_cost(&self, core: &mut SchedState, hop: Hop, no: MessageNo, now: Ms) -> u8 {
         let since = self.deferrals.returned_since(hop.site, no);
         let path = &core.sites.list[hop.site.0 as usize].paths[usize::from(hop.source)];
         let is_probed_early = path.hosts.iter().any(|no| core.sites.hosts[*no as usize].is_probed_early(now));
@@ -242,7 +249,7 @@ impl FailureState {
     /// Records that a message in flight comes back. Returns whether it is deferred now.
     fn came_back(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         site: SiteId,
         no: MessageNo,
         cost: u8,
@@ -257,7 +264,7 @@ impl FailureState {
     }
 
     /// Keeps the message back if no host may be tried for a while, so that others are tried first.
-    fn stand_back(&mut self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) {
+    fn stand_back(&mut self, core: &mut SchedState, hop: Hop, no: MessageNo, now: Ms) {
         let own = core.waits_in_line(hop.site, no);
         if core.sites.get(hop.site).lines.len() > usize::from(own)
             && let Pick::Wait(Some(until)) = core.sites.pick(hop.site, hop.source, now, &mut core.rng)
@@ -269,7 +276,7 @@ impl FailureState {
 
 /// Number of returns that a message uses up if the host looked at it: each target of the site may refuse it once, a
 /// single target twice.
-fn front_cost(core: &mut Core, site: SiteId) -> u8 {
+fn front_cost(core: &mut SchedState, site: SiteId) -> u8 {
     let targets = core.sites.get(site).targets.len().clamp(2, usize::from(RETURNS_MAX)) as u8;
     RETURNS_MAX.div_ceil(targets)
 }

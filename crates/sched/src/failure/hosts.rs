@@ -12,11 +12,11 @@ use stentor_queue::ids::{Ms, SiteId};
 use super::FailureState;
 use super::drains::{Drain, DrainWhat};
 use crate::config::Backoff;
-use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::reasons::HostReply;
 use crate::sites::early::EarlyProbes;
 use crate::sites::{Hop, Host, HostNo, Pick, Sites, telling};
+use crate::state::SchedState;
 
 /// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all previous ones together, up to
 /// 30 s, so a host is found again within the length of its outage plus one second.
@@ -104,7 +104,7 @@ impl Host {
 impl FailureState {
     /// Charges a failed host, which is left alone for a time. If none of the site's hosts may be tried now, overdue
     /// mail there has had its chance and expires.
-    pub fn charge_host(&mut self, core: &mut Core, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {
+    pub fn charge_host(&mut self, core: &mut SchedState, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {
         let Hop { site, source, host } = hop;
         let reason = core.reasons.keep(reply.clone());
         let entry = core.sites.host(host);
@@ -130,7 +130,7 @@ impl FailureState {
 
     /// Closes a host that lacks something that the site's mail requires. If all hosts that this source may use lack it,
     /// waiting mail fails.
-    pub fn close_unfit_host(&mut self, core: &mut Core, hop: Hop, reply: &HostReply) {
+    pub fn close_unfit_host(&mut self, core: &mut SchedState, hop: Hop, reply: &HostReply) {
         core.sites.host(hop.host).is_closed = true;
         let Sites { list, hosts, .. } = &core.sites;
         let all = &list[hop.site.0 as usize].paths[usize::from(hop.source)].hosts;
@@ -141,7 +141,7 @@ impl FailureState {
 
     /// Handles 521 at the greeting, which is permanent for that host (RFC 7504 section 3). If all hosts of a site have
     /// answered so, to each source, waiting mail fails; otherwise it goes to the other hosts.
-    pub fn takes_no_mail(&mut self, core: &mut Core, host: HostNo, reply: &HostReply) {
+    pub fn takes_no_mail(&mut self, core: &mut SchedState, host: HostNo, reply: &HostReply) {
         core.sites.host(host).is_closed = true;
         let sources = core.sources();
         let at = core.sites.host(host).sites.clone();

@@ -4,14 +4,14 @@ use stentor_queue::ids::Ms;
 
 use super::FailureState;
 use super::drains::{Drain, DrainWhat};
-use crate::core::Core;
 use crate::reasons::HostReply;
 use crate::sites::path::{Path, RECIPIENTS_UNLIMITED};
 use crate::sites::{Hop, Pick};
+use crate::state::SchedState;
 
 impl FailureState {
     /// Handles a rate reply: fewer messages at a time from now on.
-    pub fn too_fast(&mut self, core: &mut Core, hop: Hop, reply: &HostReply, now: Ms) {
+    pub fn too_fast(&mut self, core: &mut SchedState, hop: Hop, reply: &HostReply, now: Ms) {
         core.note_reply(hop.site, reply);
         if core.cfg.strategies.adaptation {
             let path = core.path(hop.site, hop.source);
@@ -27,7 +27,7 @@ impl FailureState {
 
 /// Handles 421 to a new connection beside `working` others of the path. The limit is the host's: if the site has
 /// another host that may be tried, only this one gets no more connections than it has for a while.
-pub fn host_full(core: &mut Core, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
+pub fn host_full(core: &mut SchedState, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
     let entry = core.sites.host(hop.host);
     let own = entry.conns;
     if own > 0 {
@@ -41,13 +41,13 @@ pub fn host_full(core: &mut Core, hop: Hop, working: usize, reply: &HostReply, n
 }
 
 /// Handles 421 to a connection beside `working` others.
-pub fn crowded(core: &mut Core, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
+pub fn crowded(core: &mut SchedState, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
     core.note_reply(hop.site, reply);
     core.path(hop.site, hop.source).crowded(working, now);
 }
 
 /// Learns that the host takes no more than `good` transactions on a connection.
-pub fn transactions_max(core: &mut Core, hop: Hop, good: u32, reply: &HostReply) {
+pub fn transactions_max(core: &mut SchedState, hop: Hop, good: u32, reply: &HostReply) {
     core.note_reply(hop.site, reply);
     let path = core.path(hop.site, hop.source);
     path.transactions_max = path.transactions_max.min(good.max(1));
@@ -62,7 +62,7 @@ pub fn recipients_max(path: &mut Path, recipients: usize, taken: usize) {
 }
 
 /// Marks the path as suspect: one connection until something succeeds.
-pub fn reduce_trust(core: &mut Core, hop: Hop, reply: &HostReply) {
+pub fn reduce_trust(core: &mut SchedState, hop: Hop, reply: &HostReply) {
     core.note_reply(hop.site, reply);
     core.path(hop.site, hop.source).distrust();
 }

@@ -11,10 +11,10 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use super::same_jitter;
-use crate::core::Core;
 use crate::flows::lines::oldest;
 use crate::kept::KeptClock;
 use crate::reasons::Reason;
+use crate::state::SchedState;
 use crate::tables::{Map, Parts, PartsCursor};
 use crate::timers::Timer;
 
@@ -127,7 +127,7 @@ impl Mailboxes {
     }
 
     /// Restores a clock from before the start.
-    pub(crate) fn recall(&mut self, core: &mut Core, id: AddressId, clock: KeptClock, now: Ms) {
+    pub(crate) fn recall(&mut self, core: &mut SchedState, id: AddressId, clock: KeptClock, now: Ms) {
         let KeptClock { until, fails, reason } = clock;
         self.ladder.insert(id, fails);
         if until > now {
@@ -141,7 +141,7 @@ impl Mailboxes {
     /// Handles 4.2.x for a message: the clock begins, unless it already runs.
     pub fn refused(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         no: MessageNo,
         id: AddressId,
         domain: Option<DomainId>,
@@ -166,7 +166,7 @@ impl Mailboxes {
 
     /// Removes and returns the next overdue message that waits for the mailbox: an attempt has just failed, so it
     /// counts as tried. Also returns a held or finished message, if it is the oldest.
-    pub fn take_over_age(&mut self, core: &Core, store: &Store, id: AddressId, now: Ms) -> Option<MessageNo> {
+    pub fn take_over_age(&mut self, core: &SchedState, store: &Store, id: AddressId, now: Ms) -> Option<MessageNo> {
         let mailbox = self.list.get_mut(&id)?;
         let mut chosen = oldest(&mailbox.waiters, core.newest)?;
         let is_young = core.messages.is_live(chosen) && !core.is_over_age(store, chosen, now);
@@ -181,7 +181,7 @@ impl Mailboxes {
 
     /// Handles a clock that has run out: the oldest message becomes the probe. A held message does not, because it
     /// would keep the others back for as long as the hold lasts.
-    pub fn due(&mut self, core: &Core, id: AddressId, now: Ms) -> ReleasedMessages {
+    pub fn due(&mut self, core: &SchedState, id: AddressId, now: Ms) -> ReleasedMessages {
         let mut released = ReleasedMessages::new();
         let Some(mailbox) = self.list.get_mut(&id) else { return released };
         if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
@@ -203,7 +203,7 @@ impl Mailboxes {
     }
 
     /// Ends the mailbox's clock and its count of failures because an operator wants the message tried now.
-    pub fn try_now(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
+    pub fn try_now(&mut self, core: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
         let mailbox = self.list.get_mut(&id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
         let Some(mailbox) = mailbox else { return ReleasedMessages::new() };
         (mailbox.until_s, mailbox.fails) = (0, 0);
@@ -216,7 +216,7 @@ impl Mailboxes {
     }
 
     /// Ends the message's role as the mailbox's probe, unless it is in flight.
-    pub fn end_probe(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
+    pub fn end_probe(&mut self, core: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
         if core.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
             return ReleasedMessages::new();
         }

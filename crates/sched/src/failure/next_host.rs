@@ -20,13 +20,13 @@ use super::deferrals::{Deferral, DeferralKey, Deferrals, last_reply};
 use super::refusals::{MailProfile, MailRefusal};
 use super::results::EndedTransaction;
 use crate::STEPS_MAX;
-use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::flows::lines::oldest;
 use crate::flows::{ORDINARY, SourceSet};
 use crate::reasons::{HostReply, Reason};
 use crate::sites::early::EarlyProbes;
 use crate::sites::{Hop, HostNo, HostOffers};
+use crate::state::SchedState;
 use crate::timers::Timer;
 
 /// Subjects of enhanced codes about the host's system and network (RFC 3463 section 3).
@@ -59,7 +59,7 @@ enum Offer {
 impl Deferrals {
     /// Whether a refusal at MAIL is about the message: the site refused it before, it has no other host, and it takes
     /// other mail of the sender.
-    pub fn is_about_message(&self, core: &mut Core, hop: Hop, no: MessageNo, sender: u64) -> bool {
+    pub fn is_about_message(&self, core: &mut SchedState, hop: Hop, no: MessageNo, sender: u64) -> bool {
         let deferral = self.slot(hop.site, DeferralKey::Message(no)).and_then(|slot| self.get(slot));
         deferral.is_some_and(|deferral| deferral.returns() > 0)
             && self.slot(hop.site, DeferralKey::Sender(sender)).is_none()
@@ -69,7 +69,7 @@ impl Deferrals {
     /// Records that a host has refused a sender's message at MAIL for now. Returns whether that began a clock.
     pub fn sender_refused(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         hop: Hop,
         mail: MailProfile,
         sender: u64,
@@ -110,7 +110,7 @@ impl Deferrals {
     /// attempt, too.
     pub fn overdue(
         &self,
-        core: &Core,
+        core: &SchedState,
         store: &Store,
         hop: Hop,
         sender: u64,
@@ -134,7 +134,7 @@ impl Deferrals {
 
     /// Records that the host has accepted MAIL from the sender. Its other mail goes on, one message at a time; a
     /// delivery ends the refusal, which was about the messages that got it.
-    pub fn sender_accepted(&mut self, core: &mut Core, ended: &EndedTransaction, is_delivered: bool, now: Ms) {
+    pub fn sender_accepted(&mut self, core: &mut SchedState, ended: &EndedTransaction, is_delivered: bool, now: Ms) {
         let (Hop { site, host, .. }, Some(sender)) = (ended.hop, ended.sender) else { return };
         let key = DeferralKey::Sender(sender);
         let Some(slot) = self.slot(site, key) else { return };
@@ -158,7 +158,7 @@ impl Deferrals {
     }
 
     /// Handles a clock of a sender: a host may be probed, or its refusal is so old that it is forgotten.
-    pub fn sender_due(&mut self, core: &mut Core, slot: u32, now: Ms) {
+    pub fn sender_due(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
         let kept_ms = core.cfg.site_retry.max_ms;
         let Some(deferral) = self.get_mut(slot) else { return };
         deferral.refusals.retain(|refusal| refusal.until + kept_ms > now);
@@ -177,7 +177,7 @@ impl Deferrals {
     /// has its own clock or probe. `None`: some host may be tried, or none has refused it.
     pub fn sender_wait(
         &self,
-        core: &Core,
+        core: &SchedState,
         site: SiteId,
         sender: u64,
         sources: SourceSet,
@@ -203,7 +203,7 @@ impl Deferrals {
     }
 
     /// Offers the messages that wait at a sender's deferral to the hosts that may be asked.
-    pub fn offer(&mut self, core: &mut Core, slot: u32, now: Ms) {
+    pub fn offer(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         let site = core.sites.get(deferral.site);
         for (source, path) in site.paths.iter().enumerate() {
@@ -228,7 +228,7 @@ impl Deferrals {
     }
 
     /// The next deferral offered to a host, and which of its waiters goes: ordinary mail first.
-    pub fn offered(&mut self, core: &mut Core, hop: Hop, now: Ms) -> Option<(u32, usize)> {
+    pub fn offered(&mut self, core: &mut SchedState, hop: Hop, now: Ms) -> Option<(u32, usize)> {
         let Hop { site, host, .. } = hop;
         let at = core.sites.get(site).offers.iter().position(|offers| offers.host == host)?;
         let (mut after, mut later) = (core.sites.get(site).offers[at].last, 0);
@@ -253,7 +253,7 @@ impl Deferrals {
         None
     }
 
-    fn offer_of(&mut self, core: &mut Core, slot: u32, hop: Hop, now: Ms) -> Offer {
+    fn offer_of(&mut self, core: &mut SchedState, slot: u32, hop: Hop, now: Ms) -> Offer {
         let Hop { site, source, host } = hop;
         let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.site == site) else { return Offer::Never };
         let DeferralKey::Sender(sender) = deferral.key else { return Offer::Never };
@@ -284,7 +284,7 @@ impl Deferrals {
     /// unless the host has refused the sender.
     pub fn next_for(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         store: &Store,
         slot: u32,
         waiter: usize,
@@ -300,7 +300,7 @@ impl Deferrals {
     }
 
     /// Records that a message of the deferral has begun an attempt at a host.
-    pub fn began(&mut self, core: &mut Core, slot: u32, host: HostNo, now: Ms) {
+    pub fn began(&mut self, core: &mut SchedState, slot: u32, host: HostNo, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if let Some(at) = deferral.refusal(host).and_then(|refusal| refusal.begin(now)) {
             core.timers.set(at, Timer::Deferral(slot));

@@ -4,9 +4,9 @@
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 
 use super::same_jitter;
-use crate::core::Core;
 use crate::kept::KeptClock;
 use crate::reasons::Reason;
+use crate::state::SchedState;
 use crate::tables::{Parts, PartsCursor};
 use crate::timers::Timer;
 
@@ -52,7 +52,7 @@ impl RecipientClocks {
     }
 
     /// Restores a clock from before the start.
-    pub(crate) fn recall(&mut self, core: &mut Core, key: (MessageNo, AddressId), clock: KeptClock, now: Ms) {
+    pub(crate) fn recall(&mut self, core: &mut SchedState, key: (MessageNo, AddressId), clock: KeptClock, now: Ms) {
         let KeptClock { until, fails, reason } = clock;
         let until_s = if until > now { until.div_ceil(1_000) as u32 } else { 0 };
         self.list.insert(key, RecipientClock { until_s, reason, fails });
@@ -88,7 +88,7 @@ impl RecipientClocks {
     /// Begins the clock, longer than the last one.
     pub fn refused(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         no: MessageNo,
         id: AddressId,
         domain: Option<DomainId>,
@@ -109,7 +109,7 @@ impl RecipientClocks {
 
     /// Handles a timer. Returns whether the clock has run out and the recipient may be tried. The count of failures is
     /// kept.
-    pub fn due(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> bool {
+    pub fn due(&mut self, core: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> bool {
         let Some(clock) = self.list.get_mut(&(no, id)) else { return false };
         // 0: it has fired, and this timer belongs to an earlier clock.
         if clock.until_s == 0 || u64::from(clock.until_s) * 1_000 > now {

@@ -16,12 +16,12 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
-use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::flows::FlowNo;
 use crate::kept::KeptRefusal;
 use crate::sites::HostNo;
 use crate::sites::early::EarlyProbes;
+use crate::state::SchedState;
 
 /// Trials per round: hosts close sessions with 20 errors (Postfix).
 const TRIALS: u8 = 16;
@@ -174,14 +174,14 @@ impl MailRefusal {
     /// returns its index in `waiting`. `came_back`: whether a message has returned from the site before.
     pub fn choose(
         &mut self,
-        core: &mut Core,
+        core: &mut SchedState,
         store: &Store,
         waiting: &WaitingSets,
         source: SourceNo,
         came_back: impl Fn(MessageNo) -> bool,
         now: Ms,
     ) -> Option<(usize, MessageNo)> {
-        let Core { flows, rng, .. } = core;
+        let SchedState { flows, rng, .. } = core;
         let may = |flow| flows.get(flow).sources.has(source);
         let find = |no: MessageNo| waiting.iter().position(|(flow, _, set)| set.contains(no.0) && may(*flow));
         let is_probe = self.until <= now;

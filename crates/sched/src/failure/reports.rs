@@ -9,9 +9,9 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::store::Store;
 
 use crate::Scheduler;
-use crate::core::Core;
 use crate::effects::{Effect, FailedRcpt};
 use crate::reasons::HostReply;
+use crate::state::SchedState;
 use crate::timers::Timer;
 
 /// The first and the longest pause before a refused report is made again.
@@ -26,7 +26,15 @@ const FAILED: Enhanced = Enhanced::new(5, 0, 0);
 
 /// Fails a recipient, unless it is not pending or an operator is taking it out. `expired`: the last failure was
 /// temporary and its lifetime is over.
-pub fn gather(core: &mut Core, store: &Store, no: MessageNo, id: AddressId, expired: bool, reply: &HostReply, now: Ms) {
+pub fn gather(
+    core: &mut SchedState,
+    store: &Store,
+    no: MessageNo,
+    id: AddressId,
+    expired: bool,
+    reply: &HostReply,
+    now: Ms,
+) {
     if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
         return;
     }
@@ -54,7 +62,7 @@ pub fn gather(core: &mut Core, store: &Store, no: MessageNo, id: AddressId, expi
 }
 
 /// Reports a message's failures if none of its other recipients is on its way.
-pub fn report_if_last(core: &mut Core, store: &Store, no: MessageNo) {
+pub fn report_if_last(core: &mut SchedState, store: &Store, no: MessageNo) {
     let Some(active) = core.messages.get(no) else { return };
     let Some(extra) = active.extra.as_ref().filter(|extra| !extra.failing.list.is_empty()) else { return };
     let all = store.message(no).is_some_and(|m| m.pending().len() == extra.failing.ids.len());
@@ -64,14 +72,14 @@ pub fn report_if_last(core: &mut Core, store: &Store, no: MessageNo) {
 }
 
 /// Handles the end of the gathering time.
-pub fn due(core: &mut Core, no: MessageNo) {
+pub fn due(core: &mut SchedState, no: MessageNo) {
     if let Some(extra) = core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
         extra.failing.timed = false;
         report(core, no);
     }
 }
 
-fn report(core: &mut Core, no: MessageNo) {
+fn report(core: &mut SchedState, no: MessageNo) {
     let Some(extra) = core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) else { return };
     let mut list = std::mem::take(&mut extra.failing.list);
     while !list.is_empty() {

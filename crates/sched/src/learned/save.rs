@@ -10,12 +10,12 @@ use stentor_queue::store::Store;
 
 use super::{KIND_MAX, SLICE_MAX};
 use crate::Scheduler;
-use crate::core::Core;
 use crate::domains::LookUp;
 use crate::failure::deferrals::DeferralKey;
 use crate::kept::text::Line;
 use crate::kept::{KeptClock, KeptDeferral, KeptHost, KeptKey, KeptRefusal, PathMemory};
 use crate::reasons::Reason;
+use crate::state::SchedState;
 use crate::tables::PartsCursor;
 
 /// Entries of a list that are examined at a time; most have nothing to write.
@@ -74,7 +74,7 @@ pub struct SnapshotProgress {
 
 /// Output for facts: the text, with the replies that they refer to before them.
 struct FactWriter<'a> {
-    core: &'a Core,
+    core: &'a SchedState,
     replies: &'a mut HashSet<u32>,
     text: &'a mut String,
 }

@@ -13,9 +13,9 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use crate::choice::TakenRecipients;
-use crate::core::Core;
 use crate::effects::Effect;
 use crate::flows::{FlowKey, FlowNo};
+use crate::state::SchedState;
 use crate::{STEPS_MAX, Scheduler};
 
 const PAIRS_MAX: usize = 65_536;
@@ -40,7 +40,7 @@ pub struct Coalescing {
 
 impl Coalescing {
     /// Called when a site answers again: lines of lists that allow digests are searched before they go.
-    pub fn site_returned(&mut self, core: &mut Core, site: SiteId) {
+    pub fn site_returned(&mut self, core: &mut SchedState, site: SiteId) {
         let flows = &core.flows;
         if !flows.coalesces {
             return;
@@ -165,7 +165,7 @@ impl Scheduler {
     }
 }
 
-fn ask_for_digest(core: &mut Core, flow: FlowNo, posts: Vec<MessageNo>, ids: Vec<AddressId>) {
+fn ask_for_digest(core: &mut SchedState, flow: FlowNo, posts: Vec<MessageNo>, ids: Vec<AddressId>) {
     let list = match &core.flows.get(flow).key {
         Some(FlowKey::List(list)) => list.clone(),
         _ => "".into(),

@@ -22,9 +22,9 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
-use crate::core::Core;
 use crate::effects::{Effect, RcptOutcome};
 use crate::flows::FlowKey;
+use crate::state::SchedState;
 use crate::tables::{Parts, PartsCursor};
 use crate::timers::Timer;
 
@@ -52,26 +52,26 @@ pub struct Notices {
 
 impl Notices {
     /// Age at which a message's delay is reported.
-    fn warn_ms(core: &Core, no: MessageNo) -> Option<Ms> {
+    fn warn_ms(core: &SchedState, no: MessageNo) -> Option<Ms> {
         let own = core.messages.flow(no).and_then(|flow| core.flows.get(flow).rules.warn_ms);
         own.or(if core.messages.is_bulk(no) { core.cfg.bulk_warn_ms } else { core.cfg.warn_ms })
     }
 
-    fn shortest_warning(core: &Core) -> Option<Ms> {
+    fn shortest_warning(core: &SchedState) -> Option<Ms> {
         let own = core.flows.shortest_warning();
         [core.cfg.warn_ms, core.cfg.bulk_warn_ms, own].into_iter().flatten().min()
     }
 
     /// Checks waiting messages again, because warning times may have changed. A timer that is already set fires once
     /// more, which does no harm.
-    pub fn warn_anew(&self, core: &mut Core) {
+    pub fn warn_anew(&self, core: &mut SchedState) {
         if self.armed {
             core.timers.set(0, Timer::Warnings);
         }
     }
 
     /// Watches a message that was accepted.
-    pub fn watch(&mut self, core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
+    pub fn watch(&mut self, core: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
         let Some(shortest) = Self::shortest_warning(core) else { return Self::watch_post(core, store, no, now) };
         let Some(accepted) = store.message(no).map(Message::accepted) else { return };
         let accepted = core.time.steady(accepted);
@@ -85,7 +85,7 @@ impl Notices {
         Self::watch_post(core, store, no, now);
     }
 
-    fn watch_post(core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
+    fn watch_post(core: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
         let Some(message) = store.message(no) else { return };
         if message.pending().len() > 1
             && message.list().is_some()
@@ -97,7 +97,7 @@ impl Notices {
     }
 
     /// Reports the messages that have become old enough for a warning.
-    pub fn warnings_due(&mut self, core: &mut Core, store: &Store, now: Ms) {
+    pub fn warnings_due(&mut self, core: &mut SchedState, store: &Store, now: Ms) {
         self.armed = false;
         let Some(shortest) = Self::shortest_warning(core) else { return };
         for _ in 0..WARNED_MAX {
@@ -128,14 +128,14 @@ impl Notices {
         core.timers.set(now, Timer::Warnings);
     }
 
-    pub fn warn(core: &mut Core, no: MessageNo) {
+    pub fn warn(core: &mut SchedState, no: MessageNo) {
         if core.messages.warn(no) {
             core.effects.push(Effect::Delayed { no });
         }
     }
 
     /// Checks whether the fast lane has finished a post.
-    pub fn stragglers_due(core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
+    pub fn stragglers_due(core: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
         let (Some(active), Some(message)) = (core.messages.get_mut(no), store.message(no)) else { return };
         let Some(extra) = active.extra.as_mut() else { return };
         let pending = message.pending().len() as u32;
@@ -152,7 +152,7 @@ impl Notices {
     }
 
     /// Counts a 5xx at RCPT.
-    pub fn strike(&mut self, core: &mut Core, no: MessageNo, outcome: &RcptOutcome, now: Ms) {
+    pub fn strike(&mut self, core: &mut SchedState, no: MessageNo, outcome: &RcptOutcome, now: Ms) {
         let Some(flow) = core.messages.flow(no) else { return };
         let entry = core.flows.get(flow);
         let (posts_max, ms_max) = (entry.rules.suspend_posts, entry.rules.suspend_ms);
@@ -187,7 +187,7 @@ impl Notices {
     }
 
     /// Clears the counts after a delivery.
-    pub fn end_strikes_of(&mut self, core: &Core, no: MessageNo, id: AddressId) {
+    pub fn end_strikes_of(&mut self, core: &SchedState, no: MessageNo, id: AddressId) {
         if !self.strikes.is_empty()
             && let Some(flow) = core.messages.flow(no)
             && let Some(FlowKey::List(list)) = &core.flows.get(flow).key

@@ -1,7 +1,7 @@
 //! The state that all owners build on: configuration, times, randomness and replies; live messages, flows and sites;
 //! pending timers and effects.
 //!
-//! An owner's methods get a [`Core`] beside the owner's own state, and no other owner. Work for another owner is
+//! An owner's methods get a [`SchedState`] beside the owner's own state, and no other owner. Work for another owner is
 //! returned to [`super::Scheduler`], which does it.
 
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
@@ -21,8 +21,8 @@ use crate::sites::path::Path;
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
 
-/// The shared state; see the module's head.
-pub struct Core {
+/// The part of the scheduler's state that all owners read and change; what belongs to one owner is in its folder.
+pub struct SchedState {
     pub cfg: SchedConfig,
     pub rng: fastrand::Rng,
     pub jitter_seed: u64,
@@ -42,9 +42,9 @@ pub struct Core {
     pub stopped: bool,
 }
 
-impl Core {
-    pub fn new(cfg: SchedConfig, seed: u64) -> Core {
-        Core {
+impl SchedState {
+    pub fn new(cfg: SchedConfig, seed: u64) -> SchedState {
+        SchedState {
             cfg: cfg.checked(),
             rng: fastrand::Rng::with_seed(seed),
             jitter_seed: seed,
