@@ -131,7 +131,7 @@ const TURNED_AWAY_MAX: u32 = 8;
 
 /// The scheduler; see the module's head.
 pub struct Scheduler {
-    core: SchedState,
+    state: SchedState,
     domains: Domains,
     waits: Waits,
     failure: FailureState,
@@ -146,10 +146,10 @@ pub struct Scheduler {
 impl Scheduler {
     /// Creates a scheduler. `seed` decides jitter and the order of equal targets, nothing else.
     pub fn new(cfg: SchedConfig, seed: u64) -> Scheduler {
-        let mut core = SchedState::new(cfg, seed);
-        core.name_sources();
+        let mut state = SchedState::new(cfg, seed);
+        state.name_sources();
         Scheduler {
-            core,
+            state,
             domains: Domains::default(),
             waits: Waits::default(),
             failure: FailureState::default(),
@@ -163,70 +163,70 @@ impl Scheduler {
 
     /// Applies changed limits (reload) from now on; nothing open is closed.
     pub fn configure(&mut self, cfg: SchedConfig) {
-        self.core.cfg = cfg.checked();
-        self.core.name_sources();
+        self.state.cfg = cfg.checked();
+        self.state.name_sources();
         self.keep_flows();
-        self.notices.warn_anew(&mut self.core);
+        self.notices.warn_anew(&mut self.state);
     }
 
     /// Called when the system's clock was set: every `now` from here on is `by` ms later than it would have been. The
     /// store's messages of this run were moved with it.
     pub fn clock_moved(&mut self, by: i64, now: Ms) {
-        self.core.time.moved(by, now);
-        self.notices.warn_anew(&mut self.core);
+        self.state.time.moved(by, now);
+        self.notices.warn_anew(&mut self.state);
     }
 
     /// Whether a message accepted then has outlived this lifetime, by a clock that has been watched long enough.
     pub fn is_over_age(&mut self, accepted: Ms, lifetime_ms: Ms, now: Ms) -> bool {
-        let now = self.core.time.begin(now);
-        self.core.time.is_over_age(accepted, lifetime_ms, now)
+        let now = self.state.time.begin(now);
+        self.state.time.is_over_age(accepted, lifetime_ms, now)
     }
 
     /// Converts `now` to steady time.
     fn steady(&self, now: Ms) -> Ms {
-        self.core.time.steady(now)
+        self.state.time.steady(now)
     }
 
     fn connections(&mut self, now: Ms) -> Connections<'_> {
-        Connections { core: &mut self.core, pool: &mut self.pool, now }
+        Connections { state: &mut self.state, pool: &mut self.pool, now }
     }
 
     fn admission(&mut self, now: Ms) -> Admission<'_> {
-        Admission { core: &mut self.core, pool: &mut self.pool, deferrals: &mut self.failure.deferrals, now }
+        Admission { state: &mut self.state, pool: &mut self.pool, deferrals: &mut self.failure.deferrals, now }
     }
 
     fn choice<'a>(&'a mut self, store: &'a Store, now: Ms) -> Choice<'a> {
-        let Scheduler { core, failure, domains, waits, .. } = self;
-        Choice { core, failure, domains, waits, store, now }
+        let Scheduler { state, failure, domains, waits, .. } = self;
+        Choice { state, failure, domains, waits, store, now }
     }
 
     /// Called when a message became durable, and for each live message at the start, oldest first. A large one is
     /// activated in slices by the following ticks.
     pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
-        let now = self.core.time.begin(now);
+        let now = self.state.time.begin(now);
         let Some(message) = store.message(no) else { return };
         let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
         let class = usize::from(message.class() == stentor_queue::event::Class::Bulk);
-        let flow = self.core.flows.of(message, class);
-        if !self.core.messages.insert(no, class, flow) {
+        let flow = self.state.flows.of(message, class);
+        if !self.state.messages.insert(no, class, flow) {
             debug_assert!(false, "a message is accepted once");
             return;
         }
-        self.core.newest = no.0;
-        self.notices.watch(&mut self.core, store, no, now);
-        if message.is_held() && !self.core.bounces.are_of(message) {
-            self.core.messages.hold_unseen(no);
+        self.state.newest = no.0;
+        self.notices.watch(&mut self.state, store, no, now);
+        if message.is_held() && !self.state.bounces.are_of(message) {
+            self.state.messages.hold_unseen(no);
             return;
         }
         if message.is_held() {
-            self.core.messages.hold(no);
+            self.state.messages.hold(no);
         }
         self.begin(store, no, small, now);
     }
 
     /// Puts a message's recipients in the places where they wait.
     fn begin(&mut self, store: &Store, no: MessageNo, small: bool, now: Ms) {
-        let Some((message, class)) = store.message(no).zip(self.core.messages.class(no)) else { return };
+        let Some((message, class)) = store.message(no).zip(self.state.messages.class(no)) else { return };
         let has_clocks = small && self.failure.has_recalled(no, message.pending());
         if message.pending().len() <= UNTOUCHED_RECIPIENTS_MAX && !has_clocks {
             for id in message.pending() {
@@ -242,7 +242,7 @@ impl Scheduler {
                     self.make_ready(store, no, id, now);
                 }
             }
-        } else if let Some(active) = self.core.messages.begin(no) {
+        } else if let Some(active) = self.state.messages.begin(no) {
             active.extra.get_or_insert_default().activation = Some(Activation::default());
             self.activating.push_back(no);
         }
@@ -259,9 +259,9 @@ impl Scheduler {
 
     /// Makes a recipient that was in flight ready again at once.
     fn requeue(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
-        if !self.core.messages.is_live(no) {
+        if !self.state.messages.is_live(no) {
             self.end_clocks(store, no, id, now);
-        } else if self.core.no_longer_in_flight(no, id) {
+        } else if self.state.no_longer_in_flight(no, id) {
             self.make_ready(store, no, id, now);
         }
     }
@@ -272,7 +272,7 @@ impl Scheduler {
         if self.choice(store, now).bounce_at(domain, no) {
             return;
         }
-        if let Some(site) = self.domains.site_or_ask(&mut self.core, domain, now) {
+        if let Some(site) = self.domains.site_or_ask(&mut self.state, domain, now) {
             self.choice(store, now).wait_at(site, domain, no, class, passes);
             self.consider(site, now);
         }
@@ -280,7 +280,7 @@ impl Scheduler {
 
     /// Considers a connection for a site where mail waits or something has changed.
     fn consider(&mut self, site: SiteId, now: Ms) {
-        if !self.core.stopped && self.waits.clear_front(&mut self.core, site) {
+        if !self.state.stopped && self.waits.clear_front(&mut self.state, site) {
             self.admission(now).consider(site);
         }
     }
@@ -295,7 +295,7 @@ impl Scheduler {
             self.consider(site, now);
             if self.pool.open() > before {
                 self.admission(now).want_more(site);
-            } else if self.core.sites.get(site).lines.line(flow).is_some_and(|line| line.wants) {
+            } else if self.state.sites.get(site).lines.line(flow).is_some_and(|line| line.wants) {
                 turned_away += 1;
             }
         }
@@ -303,9 +303,9 @@ impl Scheduler {
 
     /// Called when the message is no longer live (its last recipient has an outcome, or an operator removed it).
     pub fn finished(&mut self, no: MessageNo) {
-        if let Some(extra) = self.core.messages.remove(no).and_then(|active| active.extra) {
+        if let Some(extra) = self.state.messages.remove(no).and_then(|active| active.extra) {
             for site in extra.deferred_at {
-                self.failure.deferrals.drop(&mut self.core, site, DeferralKey::Message(no));
+                self.failure.deferrals.drop(&mut self.state, site, DeferralKey::Message(no));
             }
             if let Some(held) = extra.held {
                 self.held_is_gone(no, &held);
@@ -319,7 +319,7 @@ impl Scheduler {
         if !self.domains.is_asked(domain) {
             return;
         }
-        match self.domains.resolved(&mut self.core, store, domain, resolution, now) {
+        match self.domains.resolved(&mut self.state, store, domain, resolution, now) {
             LookUpOutcome::Nothing => {}
             LookUpOutcome::Moved => {
                 self.recall_deferrals(store, domain, now);
@@ -327,7 +327,7 @@ impl Scheduler {
             }
             LookUpOutcome::Drain(drain) => self.failure.drains.push_back(drain),
         }
-        self.domains.ask(&mut self.core, now);
+        self.domains.ask(&mut self.state, now);
         self.look_at_dirty(STEPS_MAX / 64, now);
     }
 
@@ -335,7 +335,7 @@ impl Scheduler {
     /// the routes. Until the answer comes, its mail takes the known route.
     pub fn routes_changed(&mut self, now: Ms) {
         let now = self.steady(now);
-        self.domains.routes_changed(&mut self.core, now);
+        self.domains.routes_changed(&mut self.state, now);
     }
 
     /// Releases a domain without addresses that is to be forgotten. Returns whether nothing here refers to it any more.
@@ -344,17 +344,17 @@ impl Scheduler {
         if self.domains.peek(domain).is_none() {
             return true;
         }
-        !self.has_domain_jobs() && self.domains.forget(&mut self.core, domain)
+        !self.has_domain_jobs() && self.domains.forget(&mut self.state, domain)
     }
 
     /// Effects to perform, in order; the caller drains them after each call or batch of calls.
     pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
-        self.core.effects.drain(..)
+        self.state.effects.drain(..)
     }
 
     /// Stops opening connections and handing out work; idle connections close, busy ones finish.
     pub fn stop(&mut self) {
-        self.core.stopped = true;
+        self.state.stopped = true;
         // Closing does not depend on the time.
         self.connections(0).close_unused();
     }

@@ -79,8 +79,8 @@ impl Scheduler {
             let cause = of_no_session(why, text);
             let reply = HostReply { code, dsn, text: text.into(), cause, host: Some(gone.host_name.clone()) };
             // Connections that are still connecting count until they are refused too.
-            let others = if self.core.path(hop.site, hop.source).greeted > 0 { others } else { 0 };
-            self.failure.no_session(&mut self.core, hop, others.max(gone.beside), why, &reply, now);
+            let others = if self.state.path(hop.site, hop.source).greeted > 0 { others } else { 0 };
+            self.failure.no_session(&mut self.state, hop, others.max(gone.beside), why, &reply, now);
         }
         self.give_back(store, &gone.txs, now);
         self.after_gone(hop.site, now);
@@ -92,7 +92,7 @@ impl Scheduler {
         let now = self.steady(now);
         let Some(gone) = self.pool.take(conn) else { return };
         let end = self.connections(now).end(&gone);
-        self.failure.ended(&mut self.core, &end, why, now);
+        self.failure.ended(&mut self.state, &end, why, now);
         self.give_back(store, &gone.txs, now);
         self.after_gone(gone.hop.site, now);
     }

@@ -18,14 +18,14 @@ impl Scheduler {
     pub fn tick(&mut self, store: &Store, now: Ms) {
         let now = self.steady(now);
         for _ in 0..TIMERS_MAX {
-            let Some(timer) = self.core.timers.pop(now) else { break };
+            let Some(timer) = self.state.timers.pop(now) else { break };
             self.fire(store, timer, now);
         }
-        if self.core.stopped {
+        if self.state.stopped {
             return;
         }
         self.relink(store, STEPS_MAX / 2, now);
-        self.domains.refresh_on(&mut self.core, STEPS_MAX / 4, now);
+        self.domains.refresh_on(&mut self.state, STEPS_MAX / 4, now);
         let mut steps = STEPS_MAX;
         while steps > 0
             && let Some(no) = self.activating.front().copied()
@@ -45,16 +45,16 @@ impl Scheduler {
     /// When [`Scheduler::tick`] has work to do: 0 is at once; `None` is never, unless something changes.
     pub fn next_tick(&self) -> Option<Ms> {
         let at_once = !self.activating.is_empty()
-            || !self.core.sites.refreshes.is_empty()
-            || !self.core.sites.dirty.is_empty()
+            || !self.state.sites.refreshes.is_empty()
+            || !self.state.sites.dirty.is_empty()
             || self.has_jobs()
             || self.operator.is_resuming()
             || self.is_queue_run_due()
             || !self.coalescing.jobs.is_empty();
-        if at_once && !self.core.stopped {
+        if at_once && !self.state.stopped {
             return Some(0);
         }
-        self.core.timers.next().map(|at| if at == 0 { 0 } else { self.core.time.wall(at) })
+        self.state.timers.next().map(|at| if at == 0 { 0 } else { self.state.time.wall(at) })
     }
 
     /// Whether there are jobs that may name any site or domain. Jobs are short-lived, so their contents need not be
@@ -70,40 +70,40 @@ impl Scheduler {
 
     pub(super) fn look_at_dirty(&mut self, sites_max: u32, now: Ms) {
         for _ in 0..sites_max {
-            let Some(site) = self.core.sites.dirty.pop_front() else { return };
-            self.core.sites.get(site).dirty = false;
+            let Some(site) = self.state.sites.dirty.pop_front() else { return };
+            self.state.sites.get(site).dirty = false;
             self.consider(site, now);
         }
     }
 
     fn fire(&mut self, store: &Store, timer: Timer, now: Ms) {
-        let core = &mut self.core;
+        let state = &mut self.state;
         match timer {
-            Timer::Domain(domain) => self.domains.due(core, domain, now),
-            Timer::LookUps => self.domains.look_ups_due(core, &mut self.failure.drains, now),
+            Timer::Domain(domain) => self.domains.due(state, domain, now),
+            Timer::LookUps => self.domains.look_ups_due(state, &mut self.failure.drains, now),
             Timer::Site(site) => {
-                let entry = core.sites.get(site);
+                let entry = state.sites.get(site);
                 if entry.timer_at <= now {
                     entry.timer_at = 0;
                 }
                 self.consider(site, now);
             }
             Timer::Vacant(site) => {
-                let is_busy = self.has_jobs() || !self.core.sites.refreshes.is_empty();
-                self.core.sites.vacant_due(&mut self.core.timers, site, is_busy, now);
+                let is_busy = self.has_jobs() || !self.state.sites.refreshes.is_empty();
+                self.state.sites.vacant_due(&mut self.state.timers, site, is_busy, now);
             }
             Timer::VacantHost(host) => {
-                let retry_max_ms = core.cfg.host_retry.max_ms;
-                core.sites.vacant_host_due(&mut core.timers, host, retry_max_ms, now);
+                let retry_max_ms = state.cfg.host_retry.max_ms;
+                state.sites.vacant_host_due(&mut state.timers, host, retry_max_ms, now);
             }
-            Timer::Deferral(slot) => self.failure.deferrals.due(core, slot, now),
+            Timer::Deferral(slot) => self.failure.deferrals.due(state, slot, now),
             Timer::Mailbox(id) => {
-                for no in self.failure.mailboxes.due(core, id, now) {
+                for no in self.failure.mailboxes.due(state, id, now) {
                     self.make_ready(store, no, id, now);
                 }
             }
             Timer::Recipient(no, id) => {
-                if self.failure.recipients.due(core, no, id, now) {
+                if self.failure.recipients.due(state, no, id, now) {
                     self.make_ready(store, no, id, now);
                 }
             }
@@ -112,11 +112,11 @@ impl Scheduler {
                     self.serve_line(now);
                 }
             }
-            Timer::Bounce(no) => reports::due(core, no),
+            Timer::Bounce(no) => reports::due(state, no),
             Timer::QueueRun => self.operator.look_at_run = true,
-            Timer::Warnings => self.notices.warnings_due(core, store, now),
-            Timer::Warn(no) => Notices::warn(core, no),
-            Timer::Stragglers(no) => Notices::stragglers_due(core, store, no, now),
+            Timer::Warnings => self.notices.warnings_due(state, store, now),
+            Timer::Warn(no) => Notices::warn(state, no),
+            Timer::Stragglers(no) => Notices::stragglers_due(state, store, no, now),
         }
     }
 
@@ -124,12 +124,12 @@ impl Scheduler {
     pub(super) fn relink(&mut self, store: &Store, mut steps: u32, now: Ms) {
         let mut last = None;
         while steps > 0
-            && let Some((domain, site, no)) = self.domains.next_to_relink(&mut self.core.sites)
+            && let Some((domain, site, no)) = self.domains.next_to_relink(&mut self.state.sites)
         {
             steps -= 1;
             last = Some(site);
-            if let Some(class) = self.core.messages.class(no) {
-                let passes = self.core.may_pass(no);
+            if let Some(class) = self.state.messages.class(no) {
+                let passes = self.state.may_pass(no);
                 let mut choice = self.choice(store, now);
                 if !choice.bounce_at(domain, no) {
                     choice.wait_at(site, domain, no, class, passes);
@@ -140,14 +140,14 @@ impl Scheduler {
             }
         }
         if let Some(site) = last.filter(|_| steps == 0) {
-            self.core.sites.mark_dirty(site);
+            self.state.sites.mark_dirty(site);
         }
     }
 
     /// Links the next slice of a large message to its domains.
     fn activate(&mut self, store: &Store, no: MessageNo, mut steps: u32, now: Ms) -> u32 {
-        let class = self.core.messages.class(no);
-        let active = self.core.messages.get_mut(no);
+        let class = self.state.messages.class(no);
+        let active = self.state.messages.get_mut(no);
         let activation = active.and_then(|active| active.extra.as_mut()).and_then(|extra| extra.activation.take());
         let (Some(class), Some(mut activation), Some(message)) = (class, activation, store.message(no)) else {
             self.activating.pop_front();
@@ -170,14 +170,14 @@ impl Scheduler {
             }
             last = Some(domain);
             if self.domains.get(domain).bulk.insert(no.0) {
-                let passes = self.core.may_pass(no);
+                let passes = self.state.may_pass(no);
                 self.link(store, domain, no, class, passes, now);
                 steps = steps.saturating_sub(1);
             }
         }
         if done {
             self.activating.pop_front();
-        } else if let Some(active) = self.core.messages.get_mut(no) {
+        } else if let Some(active) = self.state.messages.get_mut(no) {
             active.extra.get_or_insert_default().activation = Some(activation);
         }
         steps
@@ -203,14 +203,14 @@ impl Scheduler {
     /// Fails recipients that were taken out of their waiting places.
     fn fail_all(&mut self, store: &Store, no: MessageNo, ids: &[AddressId], drain: &Drain, now: Ms) {
         if let DrainWhat::Waiting(..) = drain.what {
-            self.core.bounces.recipients += ids.len() as u64;
+            self.state.bounces.recipients += ids.len() as u64;
         }
         for id in ids {
-            self.core.no_longer_in_flight(no, *id);
+            self.state.no_longer_in_flight(no, *id);
             self.fail(store, no, *id, drain.expired_only, &drain.reply, now);
         }
         if !ids.is_empty() {
-            reports::report_if_last(&mut self.core, store, no);
+            reports::report_if_last(&mut self.state, store, no);
         }
     }
 }

@@ -21,14 +21,14 @@ impl Choice<'_> {
     }
 
     fn is_young(&self, no: MessageNo) -> bool {
-        self.core.messages.is_live(no) && !self.core.is_over_age(self.store, no, self.now)
+        self.state.messages.is_live(no) && !self.state.is_over_age(self.store, no, self.now)
     }
 
     fn next_at_domain(&mut self, domain: DomainId, expired_only: bool, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         while *steps > 0 {
             *steps -= 1;
             let mut no = self.oldest_at_domain(domain)?;
-            if expired_only && self.is_young(no) && self.core.lifetimes_differ() {
+            if expired_only && self.is_young(no) && self.state.lifetimes_differ() {
                 let entry = self.domains.get(domain);
                 let all: Vec<u32> = entry.bulk.iter().chain(&entry.explicit).take(STEPS_MAX as usize).collect();
                 *steps = steps.saturating_sub(all.len() as u32 / 8);
@@ -56,12 +56,12 @@ impl Choice<'_> {
         steps: &mut u32,
     ) -> Option<(MessageNo, Ids)> {
         // From the back: a line that becomes empty may be removed.
-        let last = line.unwrap_or(self.core.sites.get(site).lines.list.len());
+        let last = line.unwrap_or(self.state.sites.get(site).lines.list.len());
         for at in (0..=last).rev() {
             *line = Some(at);
-            while let Some(line) = self.core.sites.get(site).lines.list.get(at)
-                && self.core.flows.get(line.flow).sources.has(source)
-                && let Some(no) = oldest(&line.waiting, self.core.newest)
+            while let Some(line) = self.state.sites.get(site).lines.list.get(at)
+                && self.state.flows.get(line.flow).sources.has(source)
+                && let Some(no) = oldest(&line.waiting, self.state.newest)
             {
                 if *steps == 0 {
                     return None;
@@ -83,7 +83,7 @@ impl Choice<'_> {
 
     fn next_of_message(&mut self, site: SiteId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         *steps = steps.checked_sub(1)?;
-        if self.is_stopped(site, no) || !self.core.is_over_age(self.store, no, self.now) {
+        if self.is_stopped(site, no) || !self.state.is_over_age(self.store, no, self.now) {
             return None;
         }
         let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
@@ -100,7 +100,7 @@ impl Choice<'_> {
 
     /// The oldest message that waits at a domain.
     fn oldest_at_domain(&mut self, domain: DomainId) -> Option<MessageNo> {
-        let newest = self.core.newest;
+        let newest = self.state.newest;
         let entry = self.domains.get(domain);
         let (bulk, explicit) = (oldest(&entry.bulk, newest), oldest(&entry.explicit, newest));
         // Cyclic order: the distance from the oldest possible number.
@@ -109,10 +109,12 @@ impl Choice<'_> {
 
     /// Whether an operator holds the message; if so it leaves the domain, and its place is noted.
     fn keep_at_domain_if_held(&mut self, domain: DomainId, no: MessageNo) -> bool {
-        if self.core.messages.held == 0 {
+        if self.state.messages.held == 0 {
             return false;
         }
-        let Some(extra) = self.core.messages.get_mut(no).and_then(|active| active.extra.as_mut()) else { return false };
+        let Some(extra) = self.state.messages.get_mut(no).and_then(|active| active.extra.as_mut()) else {
+            return false;
+        };
         let Some(held) = extra.held.as_mut() else { return false };
         let entry = self.domains.get(domain);
         if entry.bulk.remove(no.0) {

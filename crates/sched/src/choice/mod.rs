@@ -25,7 +25,7 @@ use crate::state::SchedState;
 
 /// Takes recipients from where they wait.
 pub struct Choice<'a> {
-    pub core: &'a mut SchedState,
+    pub state: &'a mut SchedState,
     pub failure: &'a mut FailureState,
     pub domains: &'a mut Domains,
     pub waits: &'a mut Waits,
@@ -52,9 +52,9 @@ impl TakenRecipients<'_> {
 impl Choice<'_> {
     /// The next transaction for a host of a site, with its recipients marked as in flight.
     pub fn select(&mut self, hop: Hop) -> Option<(MessageNo, Ids)> {
-        let entry = self.core.sites.get(hop.site);
+        let entry = self.state.sites.get(hop.site);
         let given = entry.limits.recipients_per_transaction_max.map(|max| (max as usize).max(1));
-        let given = given.unwrap_or(self.core.cfg.recipients_per_transaction_max);
+        let given = given.unwrap_or(self.state.cfg.recipients_per_transaction_max);
         let max = given.min(entry.paths[hop.source as usize].recipients_max);
         if entry.offers.is_empty() {
             return self.select_in_line(hop, max);
@@ -73,14 +73,14 @@ impl Choice<'_> {
         let (site, mut steps) = (hop.site, STEPS_MAX);
         while steps > 0 {
             steps -= 1;
-            let entry = self.core.sites.get(site);
-            let classes = entry.classes(self.core.cfg.ordinary_per_bulk);
+            let entry = self.state.sites.get(site);
+            let classes = entry.classes(self.state.cfg.ordinary_per_bulk);
             let lines = &mut entry.lines;
-            let flow = classes.into_iter().find_map(|class| lines.choose(class, hop.source, &self.core.flows))?;
+            let flow = classes.into_iter().find_map(|class| lines.choose(class, hop.source, &self.state.flows))?;
             let line = lines.line(flow)?;
-            let (class, no) = (line.class, oldest(&line.waiting, self.core.newest)?);
+            let (class, no) = (line.class, oldest(&line.waiting, self.state.newest)?);
             let has_deferrals = entry.deferrals > 0;
-            if has_deferrals && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
+            if has_deferrals && self.failure.deferrals.keeps_back(self.state, self.store, site, no, self.now) {
                 continue;
             }
             if self.is_stopped(site, no) {
@@ -89,28 +89,28 @@ impl Choice<'_> {
             let mut taken = TakenRecipients::up_to(max, &mut steps);
             self.gather(site, no, &mut taken);
             if !taken.ids.is_empty() {
-                let entry = self.core.sites.get(site);
+                let entry = self.state.sites.get(site);
                 entry.class_served(class);
                 entry.lines.served(flow, taken.ids.len());
                 return Some((no, taken.ids));
             }
         }
         // Out of steps; there may be more.
-        self.core.sites.mark_dirty(site);
+        self.state.sites.mark_dirty(site);
         None
     }
 
     /// Takes recipients of a message at a site: from one domain, or from several where the site mixes them.
     pub fn gather(&mut self, site: SiteId, no: MessageNo, taken: &mut TakenRecipients<'_>) {
-        let Some(flow) = self.core.messages.flow(no) else {
-            return self.waits.remove_gone_at(&mut self.core.sites, site, no);
+        let Some(flow) = self.state.messages.flow(no) else {
+            return self.waits.remove_gone_at(&mut self.state.sites, site, no);
         };
-        let entry = self.core.sites.get(site);
+        let entry = self.state.sites.get(site);
         let only = entry.domains.min().filter(|_| entry.domains.len() == 1).map(DomainId);
         let mixes = entry.mixes_domains;
         if let Some(domain) = only {
             if !self.is_tried(site, domain, no) || self.take(domain, no, taken) {
-                self.core.sites.get(site).lines.remove(flow, no);
+                self.state.sites.get(site).lines.remove(flow, no);
             }
             return;
         }
@@ -126,7 +126,7 @@ impl Choice<'_> {
             }
         }
         if domains.is_empty() {
-            self.core.sites.get(site).lines.remove(flow, no);
+            self.state.sites.get(site).lines.remove(flow, no);
         } else {
             self.waits.at_sites.insert((site, no), domains);
         }
@@ -136,12 +136,12 @@ impl Choice<'_> {
     /// bounce covers them, and the domain is not queue-only.
     fn is_tried(&mut self, site: SiteId, domain: DomainId, no: MessageNo) -> bool {
         let is_here = self.domains.get(domain).site == Some(site);
-        is_here && !self.bounce_at(domain, no) && !self.core.keeps_at_domain(self.store, Some(site), domain, no)
+        is_here && !self.bounce_at(domain, no) && !self.state.keeps_at_domain(self.store, Some(site), domain, no)
     }
 
     /// Takes recipients of a message at a domain. Returns whether none is left there.
     pub fn take(&mut self, domain: DomainId, no: MessageNo, taken: &mut TakenRecipients<'_>) -> bool {
-        let (Some(active), Some(message)) = (self.core.messages.begin(no), self.store.message(no)) else {
+        let (Some(active), Some(message)) = (self.state.messages.begin(no), self.store.message(no)) else {
             self.forget(domain, no);
             return true;
         };
@@ -180,7 +180,7 @@ impl Choice<'_> {
             self.waits.lists.insert((domain, no), fresh);
             entry.explicit.insert(no.0);
         }
-        self.core.messages.rest(no);
+        self.state.messages.rest(no);
         empty
     }
 

@@ -17,8 +17,8 @@ impl Choice<'_> {
         while steps > 0 {
             steps -= 1;
             let deferrals = &mut self.failure.deferrals;
-            let (slot, at) = deferrals.offered(self.core, hop, self.now)?;
-            let next = deferrals.next_for(self.core, self.store, slot, at, hop, self.now);
+            let (slot, at) = deferrals.offered(self.state, hop, self.now)?;
+            let next = deferrals.next_for(self.state, self.store, slot, at, hop, self.now);
             let deferral = deferrals.get_mut(slot)?;
             let Some((at, no)) = next else {
                 steps = steps.saturating_sub(CHOICE_STEPS);
@@ -37,25 +37,25 @@ impl Choice<'_> {
                 steps = steps.saturating_sub(CHOICE_STEPS);
                 continue;
             }
-            self.core.sites.get(site).lines.insert(flow, class, no);
+            self.state.sites.get(site).lines.insert(flow, class, no);
             let mut taken = TakenRecipients::up_to(max, &mut steps);
             self.gather(site, no, &mut taken);
             let ids = taken.ids;
             if !ids.is_empty() {
-                self.failure.deferrals.began(self.core, slot, hop.host, self.now);
+                self.failure.deferrals.began(self.state, slot, hop.host, self.now);
             }
-            if self.core.waits_in_line(site, no) {
-                self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now);
+            if self.state.waits_in_line(site, no) {
+                self.failure.deferrals.keeps_back(self.state, self.store, site, no, self.now);
             }
             if !ids.is_empty() {
-                let offers = &mut self.core.sites.get(site).offers;
+                let offers = &mut self.state.sites.get(site).offers;
                 if let Some(offers) = offers.iter_mut().find(|offers| offers.host == hop.host) {
                     offers.last = slot;
                 }
                 return Some((no, ids));
             }
         }
-        self.core.sites.mark_dirty(site);
+        self.state.sites.mark_dirty(site);
         None
     }
 }

@@ -18,7 +18,7 @@ pub enum Placement {
 impl Choice<'_> {
     /// Enters a recipient that may be sent to as soon as there is a connection.
     pub fn enter(&mut self, no: MessageNo, id: AddressId) -> Placement {
-        let Some((class, flow)) = self.core.messages.class_and_flow(no) else { return Placement::Nowhere };
+        let Some((class, flow)) = self.state.messages.class_and_flow(no) else { return Placement::Nowhere };
         // An address that has been forgotten since has nothing pending.
         let Some(domain) = self.store.book.try_domain(id) else { return Placement::Nowhere };
         self.waits.lists.get_or_insert_with((domain, no), ReadyList::default).ids.push(id);
@@ -30,8 +30,8 @@ impl Choice<'_> {
         match site {
             Some(site)
                 if !self.bounce_at(domain, no)
-                    && !self.core.keep_if_held(site, no)
-                    && !self.core.keeps_at_domain(self.store, Some(site), domain, no) =>
+                    && !self.state.keep_if_held(site, no)
+                    && !self.state.keeps_at_domain(self.store, Some(site), domain, no) =>
             {
                 self.stand_in_line(site, no, flow, class, false);
                 Placement::Site(site)
@@ -43,14 +43,14 @@ impl Choice<'_> {
     /// Enters (site, message): untouched recipients of a domain, or a list. `passes`: a run of the queue lets the
     /// message pass.
     pub fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize, passes: bool) {
-        if !passes && self.core.keeps_at_domain(self.store, Some(site), domain, no) {
+        if !passes && self.state.keeps_at_domain(self.store, Some(site), domain, no) {
             return;
         }
-        let is_held = self.core.keep_if_held(site, no);
-        if let Some(flow) = self.core.messages.flow(no).filter(|_| !is_held) {
+        let is_held = self.state.keep_if_held(site, no);
+        if let Some(flow) = self.state.messages.flow(no).filter(|_| !is_held) {
             self.stand_in_line(site, no, flow, class, passes);
         }
-        let entry = self.core.sites.get(site);
+        let entry = self.state.sites.get(site);
         if entry.domains.len() > 1 {
             self.waits.at_sites.get_or_insert_with((site, no), WaitingDomains::new).push(domain);
         }
@@ -58,14 +58,14 @@ impl Choice<'_> {
 
     /// Puts the message in the site's line, behind its deferral, or aside; no connection is opened to find that out.
     fn stand_in_line(&mut self, site: SiteId, no: MessageNo, flow: FlowNo, class: usize, passes: bool) {
-        let may_be_deferred = self.core.sites.get(site).deferrals > 0;
-        if may_be_deferred && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
+        let may_be_deferred = self.state.sites.get(site).deferrals > 0;
+        if may_be_deferred && self.failure.deferrals.keeps_back(self.state, self.store, site, no, self.now) {
             return;
         }
         if passes {
-            self.core.sites.get(site).lines.insert_passing(flow, class, no);
-        } else if !self.core.keep_if_queue_only(self.store, site, no) {
-            self.core.enter_line(site, flow, class, no);
+            self.state.sites.get(site).lines.insert_passing(flow, class, no);
+        } else if !self.state.keep_if_queue_only(self.store, site, no) {
+            self.state.enter_line(site, flow, class, no);
         }
     }
 }

@@ -87,20 +87,20 @@ pub struct Waits {
 impl Waits {
     /// Removes held and finished messages from the front of a site's line, so that no connection is opened for them.
     /// `false`: there may be more, and the site is looked at again.
-    pub fn clear_front(&mut self, core: &mut SchedState, site: SiteId) -> bool {
-        if core.messages.held == 0 && !self.removals {
+    pub fn clear_front(&mut self, state: &mut SchedState, site: SiteId) -> bool {
+        if state.messages.held == 0 && !self.removals {
             return true;
         }
         for _ in 0..FRONT_MAX {
             let mut is_clear = true;
             let mut fronts: SmallVec<[MessageNo; 4]> = SmallVec::new();
-            let lines = &core.sites.get(site).lines.list;
-            fronts.extend(lines.iter().filter_map(|line| oldest(&line.waiting, core.newest)));
+            let lines = &state.sites.get(site).lines.list;
+            fronts.extend(lines.iter().filter_map(|line| oldest(&line.waiting, state.newest)));
             for no in fronts {
-                if !core.messages.is_live(no) {
-                    self.remove_gone_at(&mut core.sites, site, no);
+                if !state.messages.is_live(no) {
+                    self.remove_gone_at(&mut state.sites, site, no);
                     is_clear = false;
-                } else if core.keep_if_held(site, no) {
+                } else if state.keep_if_held(site, no) {
                     is_clear = false;
                 }
             }
@@ -108,7 +108,7 @@ impl Waits {
                 return true;
             }
         }
-        core.sites.mark_dirty(site);
+        state.sites.mark_dirty(site);
         false
     }
 

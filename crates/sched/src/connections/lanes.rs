@@ -27,10 +27,10 @@ pub fn silence_ms(least: Ms, p99_ms: Option<Ms>) -> Ms {
 
 impl Connections<'_> {
     fn silence_ms(&mut self, slot: Slot) -> Ms {
-        let least = self.core.cfg.fast_silence_ms;
+        let least = self.state.cfg.fast_silence_ms;
         let Some(conn) = self.pool.at(slot) else { return least };
         let hop = conn.hop;
-        silence_ms(least, self.core.path(hop.site, hop.source).gaps.p99_ms())
+        silence_ms(least, self.state.path(hop.site, hop.source).gaps.p99_ms())
     }
 
     /// Sets a timer that checks the connection when it has been silent for too long.
@@ -44,12 +44,12 @@ impl Connections<'_> {
         let silence_ms = self.silence_ms(slot);
         let Some(conn) = self.pool.at(slot) else { return false };
         let (id, at) = (conn.id, conn.since + silence_ms);
-        if conn.lane == Lane::Slow || !self.core.cfg.strategies.lanes {
+        if conn.lane == Lane::Slow || !self.state.cfg.strategies.lanes {
             return false;
         }
         if at > self.now {
             self.arm(slot, at);
-        } else if self.pool.slow < self.core.cfg.slow_connections_max {
+        } else if self.pool.slow < self.state.cfg.slow_connections_max {
             self.enter_slow_lane(slot);
             return true;
         } else {
@@ -72,18 +72,18 @@ impl Connections<'_> {
         self.pool.slow_line.push_back((slot, id));
         self.pool.prune_lines();
         if newly {
-            let path = self.core.path(hop.site, hop.source);
+            let path = self.state.path(hop.site, hop.source);
             path.silent += 1;
             path.silent_coming += usize::from(connecting);
-            self.core.sites.host(hop.host).silent += 1;
+            self.state.sites.host(hop.host).silent += 1;
         }
         // Another of its hosts may answer.
-        self.core.sites.mark_dirty(hop.site);
+        self.state.sites.mark_dirty(hop.site);
     }
 
     /// Moves silent connections to the slow lane, as far as it has room.
     pub fn fill_slow_lane(&mut self) {
-        while self.pool.slow < self.core.cfg.slow_connections_max
+        while self.pool.slow < self.state.cfg.slow_connections_max
             && let Some((slot, id)) = self.pool.overdue.pop_front()
         {
             let silence_ms = self.silence_ms(slot);
@@ -106,7 +106,7 @@ impl Connections<'_> {
     /// Makes the connections that have been silent longest give way while sites wait in line and the slow lane is full.
     pub fn let_overdue_give_way(&mut self) {
         let overdue = self.pool.overdue.len();
-        let wanted = (self.core.flows.wanting[0] + self.core.flows.wanting[1]).min(overdue);
+        let wanted = (self.state.flows.wanting[0] + self.state.flows.wanting[1]).min(overdue);
         while self.pool.cutting < wanted {
             let next = self.pool.slow_line.pop_front().map(|next| (next, Lane::Slow));
             let Some(((slot, id), lane)) =
@@ -121,7 +121,7 @@ impl Connections<'_> {
             if there && overdue && !conn.cut && !conn.stays {
                 conn.cut = true;
                 self.pool.cutting += 1;
-                self.core.effects.push(Effect::GiveWay { conn: id });
+                self.state.effects.push(Effect::GiveWay { conn: id });
             }
         }
     }
@@ -142,25 +142,25 @@ impl Connections<'_> {
             return;
         }
         let (hop, connecting) = (conn.hop, conn.state == State::Connecting);
-        let path = self.core.path(hop.site, hop.source);
+        let path = self.state.path(hop.site, hop.source);
         path.silent -= 1;
         path.silent_coming -= usize::from(connecting);
         self.host_heard(hop.host);
-        self.core.sites.mark_dirty(hop.site);
+        self.state.sites.mark_dirty(hop.site);
     }
 
     /// Called when one of the host's connections is no longer silent, or gone.
     pub fn host_heard(&mut self, host: HostNo) {
-        let entry = self.core.sites.host(host);
+        let entry = self.state.sites.host(host);
         entry.silent -= 1;
         if entry.silent == 0 {
-            self.core.sites.wake_sites_of(host);
+            self.state.sites.wake_sites_of(host);
         }
     }
 
     /// Moves a connection back from the slow lane, if the budget has room.
     pub fn back_to_fast_lane(&mut self, slot: Slot) {
-        if self.pool.fast >= self.core.cfg.connections_max {
+        if self.pool.fast >= self.state.cfg.connections_max {
             return;
         }
         if let Some(conn) = self.pool.at(slot)

@@ -31,13 +31,13 @@ impl FreeConnection {
 
 impl Connections<'_> {
     pub(super) fn arm(&mut self, slot: Slot, at: Ms) {
-        self.pool.arm(&mut self.core.timers, slot, at);
+        self.pool.arm(&mut self.state.timers, slot, at);
     }
 
     /// Handles a connection's timer: idle for too long, or silent for too long. Returns whether a place in the budget
     /// has become free.
     pub fn due(&mut self, slot: Slot) -> bool {
-        let idle_ms = self.core.cfg.idle_ms;
+        let idle_ms = self.state.cfg.idle_ms;
         let Some(conn) = self.pool.at(slot) else { return false };
         if conn.timer_at > self.now {
             return false;
@@ -67,7 +67,7 @@ impl Connections<'_> {
         let Some(entry) = self.pool.get(conn).filter(|c| c.state == State::Connecting) else { return };
         let (hop, gap_ms) = (entry.hop, now.saturating_sub(entry.since));
         (entry.greeted, entry.since) = (true, now);
-        let host = self.core.sites.host(hop.host);
+        let host = self.state.sites.host(hop.host);
         host.greeted += 1;
         host.is_closed = false;
         self.end_silence(slot_of(conn));
@@ -75,7 +75,7 @@ impl Connections<'_> {
         if let Some(entry) = self.pool.get(conn) {
             entry.state = State::Ready;
         }
-        let path = self.core.path(hop.site, hop.source);
+        let path = self.state.path(hop.site, hop.source);
         path.greeted += 1;
         path.gaps.add(gap_ms);
     }
@@ -83,7 +83,7 @@ impl Connections<'_> {
     /// Records the limits that the server offers by LIMITS (RFC 9422).
     pub fn limits_offered(&mut self, conn: ConnId, transactions_max: Option<u32>, recipients_max: Option<u32>) {
         let Some(hop) = self.pool.get(conn).map(|entry| entry.hop) else { return };
-        let path = self.core.path(hop.site, hop.source);
+        let path = self.state.path(hop.site, hop.source);
         if let Some(max) = transactions_max {
             path.transactions_max = path.transactions_max.min(max.max(1));
         }
@@ -97,7 +97,7 @@ impl Connections<'_> {
         let Some(entry) = self.pool.get(conn).filter(|c| c.state != State::Idle) else { return };
         let (hop, gap_ms) = (entry.hop, self.now.saturating_sub(entry.since));
         entry.since = self.now;
-        self.core.path(hop.site, hop.source).gaps.add(gap_ms);
+        self.state.path(hop.site, hop.source).gaps.add(gap_ms);
     }
 
     /// Called when the caller asks for a transaction: the connection is busy from here on.
@@ -107,13 +107,13 @@ impl Connections<'_> {
         let is_spent = entry.is_spent;
         if entry.state == State::Ready {
             entry.state = State::Busy;
-            self.core.path(hop.site, hop.source).coming -= 1;
+            self.state.path(hop.site, hop.source).coming -= 1;
         }
-        let entry = self.core.sites.get(hop.site);
+        let entry = self.state.sites.get(hop.site);
         let given = entry.limits.transactions_per_connection_max;
-        let given = given.unwrap_or(self.core.cfg.transactions_per_connection_max);
+        let given = given.unwrap_or(self.state.cfg.transactions_per_connection_max);
         let max = given.max(1).min(entry.paths[hop.source as usize].transactions_max);
-        let is_exhausted = self.core.stopped || is_spent || begun >= max;
+        let is_exhausted = self.state.stopped || is_spent || begun >= max;
         Some(FreeConnection { slot: slot_of(conn), hop, was_idle, is_exhausted })
     }
 
@@ -127,7 +127,7 @@ impl Connections<'_> {
         ids: Ids,
     ) -> Option<Work> {
         let FreeConnection { slot, hop, was_idle, .. } = free;
-        let path = self.core.sites.path(hop.site, hop.source);
+        let path = self.state.sites.path(hop.site, hop.source);
         if was_idle && let Some(at) = path.idle.iter().position(|s| *s == slot) {
             path.idle.remove(at);
         }
@@ -135,14 +135,14 @@ impl Connections<'_> {
         if let Some(pace) = &mut path.pace {
             pace.go(self.now);
         }
-        if let Some(source) = self.core.cfg.sources.get(hop.source as usize)
+        if let Some(source) = self.state.cfg.sources.get(hop.source as usize)
             && !source.warm_up_per_day.is_empty()
         {
-            path.warm_up_sent(source, self.core.time.wall(self.now));
+            path.warm_up_sent(source, self.state.time.wall(self.now));
         }
         self.pool.txs += 1;
         let tx = TxId(self.pool.txs);
-        let has_deferrals = self.core.sites.get(hop.site).deferrals > 0;
+        let has_deferrals = self.state.sites.get(hop.site).deferrals > 0;
         let sender = store.message(no).filter(|_| has_deferrals).map(|m| sender_key(m.sender()));
         let entry = self.pool.get(conn)?;
         if entry.txs.is_empty() {
@@ -171,7 +171,7 @@ impl Connections<'_> {
         }
         let (hop, host_name) = (entry.hop, entry.host_name.clone());
         let session = SessionSoFar { is_lmtp: entry.lmtp, has_delivered: entry.delivered };
-        let path = self.core.path(hop.site, hop.source);
+        let path = self.state.path(hop.site, hop.source);
         path.coming += usize::from(is_ready);
         path.in_flight -= 1;
         Some(EndedTransaction { hop, host_name, session, no, ids, begun, gap_ms, sender })
@@ -181,9 +181,9 @@ impl Connections<'_> {
     pub fn charge(&mut self, conn: ConnId) -> Option<Ending> {
         let entry = self.pool.get(conn)?;
         let (hop, own, greeted) = (entry.hop, usize::from(!entry.silent), u32::from(entry.greeted));
-        let path = self.core.path(hop.site, hop.source);
+        let path = self.state.path(hop.site, hop.source);
         let others = (path.conns - path.silent).saturating_sub(own);
-        let end = entry.ending(if self.core.sites.host(hop.host).greeted > greeted { others } else { 0 });
+        let end = entry.ending(if self.state.sites.host(hop.host).greeted > greeted { others } else { 0 });
         entry.charged = true;
         Some(end)
     }
@@ -203,13 +203,13 @@ impl Connections<'_> {
         let FreeConnection { slot, hop, is_exhausted, .. } = free;
         self.back_to_fast_lane(slot);
         let others_wait =
-            self.pool.fast >= self.core.cfg.bulk_budget() && self.core.flows.in_line() > self.pool.closing_fast;
-        let idle_ms = self.core.cfg.idle_ms;
+            self.pool.fast >= self.state.cfg.bulk_budget() && self.state.flows.in_line() > self.pool.closing_fast;
+        let idle_ms = self.state.cfg.idle_ms;
         let resting = self.pool.at(slot).filter(|conn| conn.txs.is_empty() && conn.state != State::Idle);
         let Some(is_spent) = resting.map(|conn| conn.is_spent) else { return false };
         self.forget_offered(hop, slot);
         if is_exhausted || yields || others_wait {
-            let path = self.core.path(hop.site, hop.source);
+            let path = self.state.path(hop.site, hop.source);
             // A learned limit is raised a little and tried again.
             if is_exhausted && !is_spent {
                 path.transactions_max = path.transactions_max.saturating_add(path.transactions_max / 4 + 1);
@@ -220,7 +220,7 @@ impl Connections<'_> {
         if let Some(conn) = self.pool.at(slot) {
             (conn.state, conn.since) = (State::Idle, self.now);
         }
-        self.core.path(hop.site, hop.source).idle.push(slot);
+        self.state.path(hop.site, hop.source).idle.push(slot);
         self.pool.note_idle(slot, self.now);
         self.arm(slot, self.now + idle_ms);
         false
@@ -231,8 +231,8 @@ impl Connections<'_> {
         let Some(conn) = self.pool.at(slot) else { return };
         (conn.state, conn.since) = (State::Ready, self.now);
         let (id, hop) = (conn.id, conn.hop);
-        self.core.path(hop.site, hop.source).coming += 1;
-        self.core.effects.push(Effect::Work { conn: id });
+        self.state.path(hop.site, hop.source).coming += 1;
+        self.state.effects.push(Effect::Work { conn: id });
         self.arm_silence(slot);
     }
 
@@ -244,15 +244,15 @@ impl Connections<'_> {
         if let Some(conn) = self.pool.at(slot) {
             conn.state = State::Closing;
         }
-        self.pool.begin_closing(slot, self.core.cfg.slow_connections_max);
-        let path = self.core.path(hop.site, hop.source);
+        self.pool.begin_closing(slot, self.state.cfg.slow_connections_max);
+        let path = self.state.path(hop.site, hop.source);
         path.coming -= usize::from(matches!(was, State::Connecting | State::Ready));
         if was == State::Idle
             && let Some(at) = path.idle.iter().position(|s| *s == slot)
         {
             path.idle.remove(at);
         }
-        self.core.effects.push(Effect::Close { conn: id });
+        self.state.effects.push(Effect::Close { conn: id });
     }
 
     /// Closes idle and connecting connections.
@@ -268,7 +268,7 @@ impl Connections<'_> {
     /// remain, if the host has greeted one.
     pub fn leave(&mut self, gone: &Conn) -> usize {
         let (slot, hop) = (slot_of(gone.id), gone.hop);
-        let path = self.core.path(hop.site, hop.source);
+        let path = self.state.path(hop.site, hop.source);
         path.conns -= 1;
         path.greeted -= usize::from(gone.greeted);
         path.in_flight -= gone.txs.len() as u32;
@@ -287,7 +287,7 @@ impl Connections<'_> {
             self.host_heard(hop.host);
         }
         let now = self.now;
-        let host = self.core.sites.host(hop.host);
+        let host = self.state.sites.host(hop.host);
         let was_full = host.is_full(now);
         host.greeted -= u32::from(gone.greeted);
         host.conns -= 1;
@@ -296,9 +296,9 @@ impl Connections<'_> {
         // connection probes.
         if was_full || host.probe == Some(slot) {
             host.probe = host.probe.filter(|probe| *probe != slot);
-            self.core.sites.wake_sites_of(hop.host);
+            self.state.sites.wake_sites_of(hop.host);
         }
-        let path = self.core.path(hop.site, hop.source);
+        let path = self.state.path(hop.site, hop.source);
         if is_greeted { path.conns - path.silent } else { 0 }
     }
 
@@ -311,13 +311,13 @@ impl Connections<'_> {
 
     /// Called when a connection is no longer on its way to work.
     fn forget_offered(&mut self, hop: Hop, slot: Slot) {
-        let entry = self.core.sites.get(hop.site);
+        let entry = self.state.sites.get(hop.site);
         let path = &mut entry.paths[hop.source as usize];
         if path.offered_conn == Some(slot) {
             path.offered_conn = None;
         }
         if !entry.offers.is_empty() {
-            self.core.sites.mark_dirty(hop.site);
+            self.state.sites.mark_dirty(hop.site);
         }
     }
 }

@@ -30,14 +30,14 @@ use pool::Pool;
 
 /// Lifecycles of connections: `lifecycle` and `lanes`.
 pub struct Connections<'a> {
-    pub core: &'a mut SchedState,
+    pub state: &'a mut SchedState,
     pub pool: &'a mut Pool,
     pub now: Ms,
 }
 
 /// Admission of new connections: `admission` and `offers`.
 pub struct Admission<'a> {
-    pub core: &'a mut SchedState,
+    pub state: &'a mut SchedState,
     pub pool: &'a mut Pool,
     pub deferrals: &'a mut Deferrals,
     pub now: Ms,
@@ -45,6 +45,6 @@ pub struct Admission<'a> {
 
 impl Admission<'_> {
     fn connections(&mut self) -> Connections<'_> {
-        Connections { core: self.core, pool: self.pool, now: self.now }
+        Connections { state: self.state, pool: self.pool, now: self.now }
     }
 }

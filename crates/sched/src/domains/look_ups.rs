@@ -112,64 +112,64 @@ impl LookUps {
 }
 
 impl Domains {
-    pub(super) fn look_up(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
+    pub(super) fn look_up(&mut self, state: &mut SchedState, domain: DomainId, now: Ms) {
         let entry = self.get(domain);
         entry.look_up = LookUp::Queued;
         let is_suspect = entry.fails > 0;
         self.look_ups.wait(domain, is_suspect);
-        self.ask(core, now);
+        self.ask(state, now);
     }
 
     /// Starts as many waiting look-ups as the limits allow.
-    pub fn ask(&mut self, core: &mut SchedState, now: Ms) {
-        while !core.stopped
-            && let Some((domain, slow)) = self.look_ups.next(core.cfg.resolves_max)
+    pub fn ask(&mut self, state: &mut SchedState, now: Ms) {
+        while !state.stopped
+            && let Some((domain, slow)) = self.look_ups.next(state.cfg.resolves_max)
         {
             self.get(domain).look_up = LookUp::Asked;
             self.look_ups.begin(domain, slow, now);
-            core.effects.push(Effect::Resolve { domain });
+            state.effects.push(Effect::Resolve { domain });
         }
-        self.watch_look_ups(core, now);
+        self.watch_look_ups(state, now);
     }
 
-    fn watch_look_ups(&mut self, core: &mut SchedState, now: Ms) {
-        let silence_ms = core.cfg.fast_silence_ms;
+    fn watch_look_ups(&mut self, state: &mut SchedState, now: Ms) {
+        let silence_ms = state.cfg.fast_silence_ms;
         let look_ups = &mut self.look_ups;
         if !look_ups.armed
             && let Some((_, at)) = look_ups.oldest(false)
         {
             look_ups.armed = true;
             let at = if at + silence_ms > now { at + silence_ms } else { now + AGAIN_MS };
-            core.timers.set(at, Timer::LookUps);
+            state.timers.set(at, Timer::LookUps);
         }
     }
 
     /// Moves look-ups that have been outstanding for too long to the slow share, and lets the oldest give way. Overdue
     /// mail of the domains that gave way has had its chance and expires.
-    pub fn look_ups_due(&mut self, core: &mut SchedState, drains: &mut VecDeque<Drain>, now: Ms) {
+    pub fn look_ups_due(&mut self, state: &mut SchedState, drains: &mut VecDeque<Drain>, now: Ms) {
         self.look_ups.armed = false;
-        let slow_max = SLOW_TIMES * core.cfg.resolves_max;
+        let slow_max = SLOW_TIMES * state.cfg.resolves_max;
         while let Some((domain, at)) = self.look_ups.oldest(false)
-            && at + core.cfg.fast_silence_ms <= now
+            && at + state.cfg.fast_silence_ms <= now
         {
             if self.look_ups.slow < slow_max {
                 self.look_ups.make_slow(domain);
-            } else if self.look_ups.fresh.is_empty() || !self.let_look_up_give_way(core, drains, now) {
+            } else if self.look_ups.fresh.is_empty() || !self.let_look_up_give_way(state, drains, now) {
                 break;
             }
         }
-        self.ask(core, now);
+        self.ask(state, now);
     }
 
     /// Makes the oldest slow look-up give way, if it may. Returns whether it did.
-    fn let_look_up_give_way(&mut self, core: &mut SchedState, drains: &mut VecDeque<Drain>, now: Ms) -> bool {
+    fn let_look_up_give_way(&mut self, state: &mut SchedState, drains: &mut VecDeque<Drain>, now: Ms) -> bool {
         let Some((domain, _)) = self.look_ups.oldest(true).filter(|(_, at)| at + GIVE_WAY_MS_MIN <= now) else {
             return false;
         };
         self.look_ups.end(domain);
-        core.effects.push(Effect::ForgetLookUp { domain });
+        state.effects.push(Effect::ForgetLookUp { domain });
         let text = "no answer from the name servers, and others waited".to_owned();
-        drains.extend(self.failed(core, domain, &failure(Cause::Dns, Enhanced::new(4, 4, 3), text), now));
+        drains.extend(self.failed(state, domain, &failure(Cause::Dns, Enhanced::new(4, 4, 3), text), now));
         true
     }
 }

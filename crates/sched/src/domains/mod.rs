@@ -103,7 +103,7 @@ pub enum LookUpOutcome {
 
 impl Domains {
     /// Called when something new waits at a domain. Returns its site if known, and starts the look-up if needed.
-    pub fn site_or_ask(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) -> Option<SiteId> {
+    pub fn site_or_ask(&mut self, state: &mut SchedState, domain: DomainId, now: Ms) -> Option<SiteId> {
         let entry = self.get(domain);
         let site = entry.site;
         let ask = match entry.look_up {
@@ -112,7 +112,7 @@ impl Domains {
             LookUp::Queued | LookUp::Asked | LookUp::Clock => false,
         };
         if ask {
-            self.look_up(core, domain, now);
+            self.look_up(state, domain, now);
         }
         site
     }
@@ -123,17 +123,17 @@ impl Domains {
     }
 
     /// Ends the clock of a domain's look-up.
-    pub fn end_clock(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
+    pub fn end_clock(&mut self, state: &mut SchedState, domain: DomainId, now: Ms) {
         let entry = self.get(domain);
         if entry.look_up == LookUp::Clock {
             (entry.until, entry.fails) = (0, 0);
-            self.look_up(core, domain, now);
+            self.look_up(state, domain, now);
         }
     }
 
     /// Looks every domain up again that is at a site or whose look-up waits for its clock, after the operator changed
     /// the routes. Until the answer comes, its mail takes the known route.
-    pub fn routes_changed(&mut self, core: &mut SchedState, now: Ms) {
+    pub fn routes_changed(&mut self, state: &mut SchedState, now: Ms) {
         for index in 0..self.list.len() {
             let domain = DomainId(index as u32);
             let entry = self.get(domain);
@@ -142,48 +142,48 @@ impl Domains {
                 entry.fails = entry.fails.saturating_sub(1);
             }
             if matches!(entry.look_up, LookUp::Known | LookUp::Clock) {
-                self.look_up(core, domain, now);
+                self.look_up(state, domain, now);
             }
         }
     }
 
     /// Continues with the sites whose domains are to be looked up again, for at most `steps` domains.
-    pub fn refresh_on(&mut self, core: &mut SchedState, mut steps: u32, now: Ms) {
+    pub fn refresh_on(&mut self, state: &mut SchedState, mut steps: u32, now: Ms) {
         while steps > 0
-            && let Some(job) = core.sites.refreshes.front()
+            && let Some(job) = state.sites.refreshes.front()
         {
             steps -= 1;
             let (site, is_asked, at) = (job.site, job.is_asked, job.last);
-            let domains = &core.sites.get(site).domains;
+            let domains = &state.sites.get(site).domains;
             let next = at.map_or_else(|| domains.min(), |after| domains.iter_from(after).next());
             let Some(domain) = next.map(DomainId) else {
-                core.sites.refreshes.pop_front();
-                core.sites.get(site).refreshing &= is_asked;
+                state.sites.refreshes.pop_front();
+                state.sites.get(site).refreshing &= is_asked;
                 continue;
             };
-            if let Some(job) = core.sites.refreshes.front_mut() {
+            if let Some(job) = state.sites.refreshes.front_mut() {
                 job.last = next;
             }
             let entry = self.get(domain);
             let is_waited_for = !entry.bulk.is_empty() || !entry.explicit.is_empty();
             let is_of_site = entry.look_up == LookUp::Known && entry.site == Some(site);
             if is_of_site && is_waited_for && (is_asked || entry.until <= now) {
-                self.look_up(core, domain, now);
+                self.look_up(state, domain, now);
             }
         }
     }
 
     /// Looks a domain up again because an operator wants a recipient tried whose site is down.
-    pub fn look_up_again(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
+    pub fn look_up_again(&mut self, state: &mut SchedState, domain: DomainId, now: Ms) {
         if self.get(domain).look_up == LookUp::Known {
-            self.look_up(core, domain, now);
+            self.look_up(state, domain, now);
         }
     }
 
     /// Handles the response to [`crate::Effect::Resolve`].
     pub fn resolved(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         store: &Store,
         domain: DomainId,
         resolution: Resolution,
@@ -193,20 +193,20 @@ impl Domains {
         match resolution {
             Resolution::Site(plan) if plan.targets.is_empty() => {
                 let reply = failure(Cause::Dns, Enhanced::new(4, 4, 4), "no address of any host".to_owned());
-                self.failed(core, domain, &reply, now).map_or(LookUpOutcome::Nothing, LookUpOutcome::Drain)
+                self.failed(state, domain, &reply, now).map_or(LookUpOutcome::Nothing, LookUpOutcome::Drain)
             }
-            Resolution::Site(plan) => self.found(core, store, domain, plan, now),
+            Resolution::Site(plan) => self.found(state, store, domain, plan, now),
             Resolution::Temporary { cause, dsn, text } => self
-                .failed(core, domain, &failure(cause, dsn, text), now)
+                .failed(state, domain, &failure(cause, dsn, text), now)
                 .map_or(LookUpOutcome::Nothing, LookUpOutcome::Drain),
             Resolution::Permanent { dsn, text } => {
                 let entry = self.get(domain);
                 (entry.look_up, entry.fails) = (LookUp::Never, 0);
                 if let Some(before) = entry.site.take() {
-                    core.sites.leave(&mut core.timers, before, domain, now + VACANT_MS);
+                    state.sites.leave(&mut state.timers, before, domain, now + VACANT_MS);
                 }
                 let reply = failure(Cause::Dns, dsn, text);
-                self.get(domain).reason = core.reasons.keep(reply.clone());
+                self.get(domain).reason = state.reasons.keep(reply.clone());
                 LookUpOutcome::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
             }
         }
@@ -214,16 +214,16 @@ impl Domains {
 
     fn found(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         store: &Store,
         domain: DomainId,
         plan: SitePlan,
         now: Ms,
     ) -> LookUpOutcome {
         let ttl_ms = (Ms::from(plan.ttl_s) * 1_000).clamp(TTL_MS_MIN, TTL_MS_MAX);
-        let (site, left) = core.sites.of_plan(plan, now);
+        let (site, left) = state.sites.of_plan(plan, now);
         for host in left {
-            core.sites.host_left(&mut core.timers, host, now);
+            state.sites.host_left(&mut state.timers, host, now);
         }
         let entry = self.get(domain);
         (entry.look_up, entry.until, entry.fails) = (LookUp::Known, now + ttl_ms, 0);
@@ -231,12 +231,12 @@ impl Domains {
             return LookUpOutcome::Nothing;
         }
         if let Some(before) = entry.site.replace(site) {
-            core.sites.leave(&mut core.timers, before, domain, now + VACANT_MS);
+            state.sites.leave(&mut state.timers, before, domain, now + VACANT_MS);
         }
-        let entry = core.sites.get(site);
+        let entry = state.sites.get(site);
         entry.members += 1;
         if let Some(mut known) = known(store, domain) {
-            known.at = core.time.steady(known.at);
+            known.at = state.time.steady(known.at);
             entry.history.learn(known, now);
         }
         let domains = &mut entry.domains;
@@ -251,33 +251,33 @@ impl Domains {
     }
 
     /// Handles a look-up that failed temporarily. Mail past its lifetime has had its chance and expires.
-    fn failed(&mut self, core: &mut SchedState, domain: DomainId, reply: &HostReply, now: Ms) -> Option<Drain> {
-        let reason = core.reasons.keep(reply.clone());
+    fn failed(&mut self, state: &mut SchedState, domain: DomainId, reply: &HostReply, now: Ms) -> Option<Drain> {
+        let reason = state.reasons.keep(reply.clone());
         let entry = self.get(domain);
         entry.fails = entry.fails.saturating_add(1);
         entry.reason = reason;
-        entry.until = now + core.cfg.domain_retry.delay_ms(entry.fails, &mut core.rng);
+        entry.until = now + state.cfg.domain_retry.delay_ms(entry.fails, &mut state.rng);
         if entry.site.is_some() {
             entry.look_up = LookUp::Known;
             return None;
         }
         entry.look_up = LookUp::Clock;
-        core.timers.set(entry.until, Timer::Domain(domain));
+        state.timers.set(entry.until, Timer::Domain(domain));
         Some(Drain::expired(DrainWhat::Domain(domain), reply))
     }
 
     /// Restores a look-up that failed before the start: its count of failures, and its clock if that has not run out.
-    pub(crate) fn recall(&mut self, core: &mut SchedState, domain: DomainId, clock: KeptClock, now: Ms) {
+    pub(crate) fn recall(&mut self, state: &mut SchedState, domain: DomainId, clock: KeptClock, now: Ms) {
         let entry = self.get(domain);
         (entry.fails, entry.reason) = (clock.fails, clock.reason);
         if clock.until > now {
             (entry.look_up, entry.until) = (LookUp::Clock, clock.until);
-            core.timers.set(clock.until, Timer::Domain(domain));
+            state.timers.set(clock.until, Timer::Domain(domain));
         }
     }
 
     /// A domain's clock has run out.
-    pub fn due(&mut self, core: &mut SchedState, domain: DomainId, now: Ms) {
+    pub fn due(&mut self, state: &mut SchedState, domain: DomainId, now: Ms) {
         let entry = self.get(domain);
         if entry.look_up != LookUp::Clock || entry.until > now {
             return;
@@ -285,19 +285,19 @@ impl Domains {
         if entry.bulk.is_empty() && entry.explicit.is_empty() {
             entry.look_up = LookUp::Never;
         } else {
-            self.look_up(core, domain, now);
+            self.look_up(state, domain, now);
         }
     }
 
     /// Releases a domain without addresses that is to be forgotten. Returns whether nothing here refers to it any more.
-    pub fn forget(&mut self, core: &mut SchedState, domain: DomainId) -> bool {
+    pub fn forget(&mut self, state: &mut SchedState, domain: DomainId) -> bool {
         let Some(entry) = self.peek(domain) else { return true };
         let is_asking = matches!(entry.look_up, LookUp::Queued | LookUp::Asked);
         if is_asking || !entry.bulk.is_empty() || !entry.explicit.is_empty() {
             return false;
         }
         if let Some(site) = entry.site {
-            core.sites.leave(&mut core.timers, site, domain, 0);
+            state.sites.leave(&mut state.timers, site, domain, 0);
         }
         *self.get(domain) = Domain::default();
         true
@@ -479,7 +479,7 @@ mod tests {
             }
         }
         assert!(store.book.domains() <= 5, "{} ids for 60 domains", store.book.domains());
-        assert!(sched.core.sites.list[0].domains.len() <= 6);
+        assert!(sched.state.sites.list[0].domains.len() <= 6);
     }
 
     #[test]

@@ -93,9 +93,9 @@ pub fn sender_key(sender: &str) -> u64 {
 }
 
 /// The reply, or one without text if it is no longer known.
-pub fn last_reply(core: &SchedState, reason: Reason) -> HostReply {
+pub fn last_reply(state: &SchedState, reason: Reason) -> HostReply {
     let blank = HostReply { code: 0, dsn: None, text: "".into(), cause: Cause::Message, host: None };
-    core.reasons.get(reason).cloned().unwrap_or(blank)
+    state.reasons.get(reason).cloned().unwrap_or(blank)
 }
 
 impl Deferral {
@@ -153,14 +153,14 @@ impl Deferrals {
     }
 
     /// Ends the clocks of a message and its sender at a site, and forgets their counts.
-    pub fn end(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, sender: u64) {
-        self.drop(core, site, DeferralKey::Message(no));
-        self.drop(core, site, DeferralKey::Sender(sender));
+    pub fn end(&mut self, state: &mut SchedState, site: SiteId, no: MessageNo, sender: u64) {
+        self.drop(state, site, DeferralKey::Message(no));
+        self.drop(state, site, DeferralKey::Sender(sender));
     }
 
     /// Whether a deferral keeps the message back at the site; if so the message is moved there.
-    pub fn keeps_back(&mut self, core: &mut SchedState, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
-        let Some((class, flow)) = core.messages.class_and_flow(no) else { return false };
+    pub fn keeps_back(&mut self, state: &mut SchedState, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
+        let Some((class, flow)) = state.messages.class_and_flow(no) else { return false };
         let Some(message) = store.message(no) else { return false };
         let keys = [DeferralKey::Message(no), DeferralKey::Sender(sender_key(message.sender()))];
         let Some(slot) = keys.into_iter().find_map(|key| {
@@ -169,11 +169,11 @@ impl Deferrals {
         }) else {
             return false;
         };
-        core.sites.get(site).lines.remove(flow, no);
+        state.sites.get(site).lines.remove(flow, no);
         if let Some(deferral) = self.get_mut(slot).filter(|deferral| !deferral.refusals.is_empty()) {
             let mail = MailProfile::of(no, message);
             deferral.refusals.iter_mut().for_each(|refusal| refusal.note_waiting(&mail));
-            self.offer(core, slot, now);
+            self.offer(state, slot, now);
         }
         true
     }
@@ -189,32 +189,32 @@ impl Deferrals {
     }
 
     /// Defers a message at a site after a failure.
-    pub fn defer(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
-        if core.messages.is_live(no) {
-            let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
-            self.begin_clock(core, slot, now);
+    pub fn defer(&mut self, state: &mut SchedState, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
+        if state.messages.is_live(no) {
+            let slot = self.slot_for(state, site, DeferralKey::Message(no), reply, now);
+            self.begin_clock(state, slot, now);
         }
     }
 
     /// Records that a message comes back without a clock. Returns whether it is deferred now.
     pub fn returned(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         site: SiteId,
         no: MessageNo,
         cost: u8,
         reply: &HostReply,
         now: Ms,
     ) -> bool {
-        if !core.messages.is_live(no) {
+        if !state.messages.is_live(no) {
             return false;
         }
-        let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
+        let slot = self.slot_for(state, site, DeferralKey::Message(no), reply, now);
         let Some(deferral) = self.get_mut(slot) else { return false };
         deferral.returns = deferral.returns.saturating_add(cost).min(RETURNS_MAX);
         let is_used_up = deferral.returns == RETURNS_MAX;
         if is_used_up {
-            self.begin_clock(core, slot, now);
+            self.begin_clock(state, slot, now);
         }
         is_used_up
     }
@@ -225,18 +225,18 @@ impl Deferrals {
     }
 
     /// Restores a deferral from before the start at its site.
-    pub(crate) fn recall(&mut self, core: &mut SchedState, store: &Store, site: SiteId, kept: KeptDeferral, now: Ms) {
+    pub(crate) fn recall(&mut self, state: &mut SchedState, store: &Store, site: SiteId, kept: KeptDeferral, now: Ms) {
         let KeptDeferral { key, clock, returns, refusals } = kept;
         let key = match key {
-            KeptKey::Message(id) => match store.no_of(MessageId(id)).filter(|no| core.messages.is_live(*no)) {
+            KeptKey::Message(id) => match store.no_of(MessageId(id)).filter(|no| state.messages.is_live(*no)) {
                 Some(no) => DeferralKey::Message(no),
                 None => return,
             },
             KeptKey::Sender(hash) => DeferralKey::Sender(hash),
         };
-        let hosts = core.sites.hosts_named(site);
+        let hosts = state.sites.hosts_named(site);
         let of_name = |name: &str| hosts.iter().find(|(of, _)| **of == *name).map(|(_, host)| *host);
-        let live = |id| store.no_of(MessageId(id)).filter(|no| core.messages.is_live(*no));
+        let live = |id| store.no_of(MessageId(id)).filter(|no| state.messages.is_live(*no));
         let facts = |(id, kind, size): &(u64, u64, u64)| Some(MailProfile { no: live(*id)?, kind: *kind, size: *size });
         let refusal = |kept: &KeptRefusal| {
             let refused = kept.refused.iter().filter_map(facts).collect();
@@ -246,27 +246,27 @@ impl Deferrals {
         if matches!(key, DeferralKey::Sender(_)) && refusals.is_empty() {
             return;
         }
-        let reply = last_reply(core, clock.reason);
-        let slot = self.slot_for(core, site, key, &reply, 0);
+        let reply = last_reply(state, clock.reason);
+        let slot = self.slot_for(state, site, key, &reply, 0);
         let Some(deferral) = self.get_mut(slot) else { return };
         (deferral.until, deferral.fails, deferral.reason) = (clock.until, clock.fails, clock.reason);
         (deferral.returns, deferral.refusals) = (returns, refusals);
         let times = deferral.refusals.iter().map(|refusal| refusal.until).chain([deferral.until]);
         for until in times.collect::<SmallVec<[Ms; 4]>>() {
-            core.timers.set(until, Timer::Deferral(slot));
+            state.timers.set(until, Timer::Deferral(slot));
         }
     }
 
     /// The slot of a deferral; a new one has no clock yet.
     pub fn slot_for(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         site: SiteId,
         key: DeferralKey,
         reply: &HostReply,
         now: Ms,
     ) -> u32 {
-        let reason = core.reasons.keep(reply.clone());
+        let reason = state.reasons.keep(reply.clone());
         if let Some(slot) = self.slot(site, key) {
             if let Some(deferral) = self.get_mut(slot) {
                 deferral.reason = reason;
@@ -282,9 +282,9 @@ impl Deferrals {
         });
         self.list[slot as usize] = Some(new);
         self.by_key.insert((site, key), slot);
-        core.sites.get(site).deferrals += 1;
+        state.sites.get(site).deferrals += 1;
         if let DeferralKey::Message(no) = key
-            && let Some(active) = core.messages.begin(no)
+            && let Some(active) = state.messages.begin(no)
         {
             active.extra.get_or_insert_default().deferred_at.push(site);
         }
@@ -292,39 +292,39 @@ impl Deferrals {
     }
 
     /// Begins the clock, longer than the last one.
-    fn begin_clock(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
+    fn begin_clock(&mut self, state: &mut SchedState, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if deferral.until > now {
             return; // others failed the same way at the same time
         }
-        let is_bulk = matches!(deferral.key, DeferralKey::Message(no) if core.messages.is_bulk(no));
-        let retry = core.cfg.bulk_site_retry.filter(|_| is_bulk).unwrap_or(core.cfg.site_retry);
+        let is_bulk = matches!(deferral.key, DeferralKey::Message(no) if state.messages.is_bulk(no));
+        let retry = state.cfg.bulk_site_retry.filter(|_| is_bulk).unwrap_or(state.cfg.site_retry);
         deferral.fails = deferral.fails.saturating_add(1);
-        deferral.until = now + retry.delay_ms(deferral.fails, &mut core.rng);
-        core.timers.set(deferral.until, Timer::Deferral(slot));
+        deferral.until = now + retry.delay_ms(deferral.fails, &mut state.rng);
+        state.timers.set(deferral.until, Timer::Deferral(slot));
     }
 
     /// Handles a message that a host refused at MAIL while it takes others of the sender. The first time the host may
     /// have been out of order, and the message is tried again soon. From the second time on it has its own clock.
-    pub fn suspect(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
-        if !core.messages.is_live(no) {
+    pub fn suspect(&mut self, state: &mut SchedState, site: SiteId, no: MessageNo, reply: &HostReply, now: Ms) {
+        if !state.messages.is_live(no) {
             return;
         }
-        let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
+        let slot = self.slot_for(state, site, DeferralKey::Message(no), reply, now);
         let Some(deferral) = self.get_mut(slot) else { return };
         if deferral.returns > 0 {
-            return self.begin_clock(core, slot, now);
+            return self.begin_clock(state, slot, now);
         }
         (deferral.returns, deferral.until) = (RETURN_BEHIND, deferral.until.max(now + AWAITED_MS));
-        core.timers.set(deferral.until, Timer::Deferral(slot));
+        state.timers.set(deferral.until, Timer::Deferral(slot));
     }
 
     /// Keeps a deferred message back until then, or until its site takes other mail.
-    pub fn stand_back(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, until: Ms) {
+    pub fn stand_back(&mut self, state: &mut SchedState, site: SiteId, no: MessageNo, until: Ms) {
         let Some(slot) = self.slot(site, DeferralKey::Message(no)) else { return };
         if let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.until < until) {
             deferral.until = until;
-            core.timers.set(until, Timer::Deferral(slot));
+            state.timers.set(until, Timer::Deferral(slot));
             self.note_awaiting(slot, None);
         }
     }
@@ -332,9 +332,9 @@ impl Deferrals {
     /// Handles a message that was in flight when its connection was lost. The first time it is tried again soon after
     /// the site has taken other mail; its own clock is meant for a message that the host cannot handle. `host`: only
     /// mail taken by that host counts, because it may already have the message and another host would deliver it twice.
-    pub fn await_site(&mut self, core: &mut SchedState, site: SiteId, no: MessageNo, host: Option<HostNo>) {
+    pub fn await_site(&mut self, state: &mut SchedState, site: SiteId, no: MessageNo, host: Option<HostNo>) {
         if let Some(slot) = self.slot(site, DeferralKey::Message(no))
-            && core.messages.is_live(no)
+            && state.messages.is_live(no)
             && self.get(slot).is_some_and(|deferral| deferral.fails <= 1)
         {
             self.note_awaiting(slot, host);
@@ -371,7 +371,7 @@ impl Deferrals {
 
     /// Called when a host took a message: soon retries the messages awaiting it or any host. Messages awaiting other
     /// hosts are not scanned.
-    pub fn site_takes_mail(&mut self, core: &mut SchedState, site: SiteId, host: HostNo, now: Ms) {
+    pub fn site_takes_mail(&mut self, state: &mut SchedState, site: SiteId, host: HostNo, now: Ms) {
         if self.awaiting.is_empty() {
             return;
         }
@@ -385,7 +385,7 @@ impl Deferrals {
                 );
                 if deferral.until > now + AWAITED_MS {
                     deferral.until = now + AWAITED_MS;
-                    core.timers.set(deferral.until, Timer::Deferral(slot));
+                    state.timers.set(deferral.until, Timer::Deferral(slot));
                 }
             }
         }
@@ -398,33 +398,33 @@ impl Deferrals {
 
     /// Handles a clock that has run out: the messages that it kept back wait in the site's line again, those of a
     /// sender for the probe. The count of failures is kept until a success.
-    pub fn due(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
+    pub fn due(&mut self, state: &mut SchedState, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if let DeferralKey::Sender(_) = deferral.key {
-            return self.sender_due(core, slot, now);
+            return self.sender_due(state, slot, now);
         }
         if deferral.until > now {
             return;
         }
         let (site, waiters) = (deferral.site, std::mem::take(&mut deferral.waiters));
         for (flow, class, back) in &waiters {
-            core.enter_line_all(site, *flow, *class, back);
+            state.enter_line_all(site, *flow, *class, back);
         }
-        core.sites.mark_dirty(site);
+        state.sites.mark_dirty(site);
     }
 
     /// Removes a deferral for good.
-    pub fn drop(&mut self, core: &mut SchedState, site: SiteId, key: DeferralKey) {
+    pub fn drop(&mut self, state: &mut SchedState, site: SiteId, key: DeferralKey) {
         let Some(slot) = self.by_key.remove(&(site, key)) else { return };
         let Some(deferral) = self.list[slot as usize].take() else { return };
         self.free.push(slot);
         if let Some(awaited) = deferral.awaits {
             self.forget_awaiting(site, awaited);
         }
-        core.sites.get(site).deferrals -= 1;
+        state.sites.get(site).deferrals -= 1;
         for (flow, class, back) in &deferral.waiters {
-            core.enter_line_all(site, *flow, *class, back);
+            state.enter_line_all(site, *flow, *class, back);
         }
-        core.sites.mark_dirty(site);
+        state.sites.mark_dirty(site);
     }
 }

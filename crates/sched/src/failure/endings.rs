@@ -64,7 +64,7 @@ impl FailureState {
     /// Charges a connection that never became a session, while `working` others of the path are open.
     pub fn no_session(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         hop: Hop,
         working: usize,
         why: NoSession,
@@ -72,27 +72,27 @@ impl FailureState {
         now: Ms,
     ) {
         match why {
-            NoSession::Reply { code: 421, .. } if working > 0 => host_full(core, hop, working, reply, now),
+            NoSession::Reply { code: 421, .. } if working > 0 => host_full(state, hop, working, reply, now),
             NoSession::Reply { code: NO_MAIL_HERE, .. } => {
-                self.charge_host(core, hop, Charge::Sure, reply, now);
-                self.takes_no_mail(core, hop.host, reply);
+                self.charge_host(state, hop, Charge::Sure, reply, now);
+                self.takes_no_mail(state, hop.host, reply);
             }
             NoSession::Unfit { .. } => {
                 // The same finding again does not lengthen the host's clock.
-                core.sites.host(hop.host).retries = 0;
-                self.charge_host(core, hop, Charge::Sure, reply, now);
-                self.close_unfit_host(core, hop, reply);
+                state.sites.host(hop.host).retries = 0;
+                self.charge_host(state, hop, Charge::Sure, reply, now);
+                self.close_unfit_host(state, hop, reply);
             }
-            NoSession::Unreachable => self.charge_host(core, hop, Charge::Pause, reply, now),
-            NoSession::Auth => self.charge_host(core, hop, Charge::Sure, reply, now),
+            NoSession::Unreachable => self.charge_host(state, hop, Charge::Pause, reply, now),
+            NoSession::Auth => self.charge_host(state, hop, Charge::Sure, reply, now),
             NoSession::Failed | NoSession::Tls | NoSession::Reply { .. } => {
-                self.charge_host(core, hop, Charge::Retry, reply, now);
+                self.charge_host(state, hop, Charge::Retry, reply, now);
             }
         }
     }
 
     /// Charges a connection that was lost or asked to close, with the messages that were open on it.
-    pub fn ended(&mut self, core: &mut SchedState, gone: &ClosedConnection, why: &CloseReason, now: Ms) {
+    pub fn ended(&mut self, state: &mut SchedState, gone: &ClosedConnection, why: &CloseReason, now: Ms) {
         let end = gone.end;
         let reply = |code, text: &Arc<str>, cause| {
             let host = Some(gone.host_name.clone());
@@ -110,12 +110,12 @@ impl FailureState {
             _ if end.charged || !in_vain => {}
             // Our own decision, and not a failure.
             CloseReason::Normal => {}
-            CloseReason::Refused { .. } => drop(self.refused_421(core, end, front, &reply, now)),
-            CloseReason::Lost { .. } if end.cut => self.charge_host(core, end.hop, Charge::Retry, &reply, now),
-            CloseReason::Lost { .. } => drop(self.lost(core, end, front, &reply, now)),
+            CloseReason::Refused { .. } => drop(self.refused_421(state, end, front, &reply, now)),
+            CloseReason::Lost { .. } if end.cut => self.charge_host(state, end.hop, Charge::Retry, &reply, now),
+            CloseReason::Lost { .. } => drop(self.lost(state, end, front, &reply, now)),
         }
         for no in gone.open.iter().skip(usize::from(front.is_some())) {
-            self.deferrals.returned(core, end.hop.site, *no, RETURN_BEHIND, &reply, now);
+            self.deferrals.returned(state, end.hop.site, *no, RETURN_BEHIND, &reply, now);
         }
     }
 
@@ -123,7 +123,7 @@ impl FailureState {
     /// charged once, for the message in front. Returns whether the message is deferred now.
     pub fn interrupted(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         end: Ending,
         no: MessageNo,
         is_refused: bool,
@@ -132,15 +132,15 @@ impl FailureState {
     ) -> bool {
         if !end.charged && !end.cut {
             return if is_refused {
-                self.refused_421(core, end, Some(no), reply, now)
+                self.refused_421(state, end, Some(no), reply, now)
             } else {
-                self.lost(core, end, Some(no), reply, now)
+                self.lost(state, end, Some(no), reply, now)
             };
         }
         if !end.charged {
-            self.charge_host(core, end.hop, Charge::Retry, reply, now);
+            self.charge_host(state, end.hop, Charge::Retry, reply, now);
         }
-        self.deferrals.returned(core, end.hop.site, no, RETURN_BEHIND, reply, now)
+        self.deferrals.returned(state, end.hop.site, no, RETURN_BEHIND, reply, now)
     }
 
     /// Charges a 421 to a command. After deliveries on the connection, 421 is a limit of the host; beside other working
@@ -148,37 +148,37 @@ impl FailureState {
     /// that command, is deferred from now on.
     fn refused_421(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         end: Ending,
         front: Option<MessageNo>,
         reply: &HostReply,
         now: Ms,
     ) -> bool {
         let Hop { site, source, .. } = end.hop;
-        let adapts = core.cfg.strategies.adaptation;
-        let is_of_session = Self::ends_session(core, end, reply);
-        let cost = if !is_of_session && limits_rate(&reply.text) && adapts && core.path(site, source).proven {
-            self.too_fast(core, end.hop, reply, now);
+        let adapts = state.cfg.strategies.adaptation;
+        let is_of_session = Self::ends_session(state, end, reply);
+        let cost = if !is_of_session && limits_rate(&reply.text) && adapts && state.path(site, source).proven {
+            self.too_fast(state, end.hop, reply, now);
             RETURN_RATE
         } else if end.delivered {
-            transactions_max(core, end.hop, end.good, reply);
+            transactions_max(state, end.hop, end.good, reply);
             RETURN_BEHIND
         } else if end.others > 0 && !end.decided {
-            crowded(core, end.hop, end.others, reply, now);
+            crowded(state, end.hop, end.others, reply, now);
             // Without adaptation nothing is learned from the 421, and the next connection is opened at once.
-            if adapts { RETURN_BEHIND } else { front_cost(core, site) }
+            if adapts { RETURN_BEHIND } else { front_cost(state, site) }
         } else {
             let charge = if end.decided { Charge::Pause } else { Charge::Retry };
-            return self.in_vain(core, end.hop, charge, front, reply, now);
+            return self.in_vain(state, end.hop, charge, front, reply, now);
         };
-        front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now))
+        front.is_some_and(|no| self.deferrals.returned(state, site, no, cost, reply, now))
     }
 
     /// Whether the 421 is a limit of the session. "Too many messages" alone may be one; but if the next session gets it
     /// before it has delivered anything, the host counts all of our mail.
-    fn ends_session(core: &mut SchedState, end: Ending, reply: &HostReply) -> bool {
+    fn ends_session(state: &mut SchedState, end: Ending, reply: &HostReply) -> bool {
         let may_be = may_limit_session(&reply.text);
-        let path = core.path(end.hop.site, end.hop.source);
+        let path = state.path(end.hop.site, end.hop.source);
         path.counts_all_sessions |= may_be && !end.delivered;
         end.delivered && (limits_session(&reply.text) || may_be && !path.counts_all_sessions)
     }
@@ -186,28 +186,28 @@ impl FailureState {
     /// Charges a connection that was lost in a transaction or before its first one. The path becomes suspect.
     fn lost(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         end: Ending,
         front: Option<MessageNo>,
         reply: &HostReply,
         now: Ms,
     ) -> bool {
         let Hop { site, host, .. } = end.hop;
-        reduce_trust(core, end.hop, reply);
+        reduce_trust(state, end.hop, reply);
         if end.delivered {
-            transactions_max(core, end.hop, end.good, reply);
-            let cost = front_cost(core, site);
-            return front.is_some_and(|no| self.came_back(core, site, no, cost, reply, now));
+            transactions_max(state, end.hop, end.good, reply);
+            let cost = front_cost(state, site);
+            return front.is_some_and(|no| self.came_back(state, site, no, cost, reply, now));
         }
-        let is_first = core.sites.host(host).fails == 0;
+        let is_first = state.sites.host(host).fails == 0;
         let charge = if end.decided || is_first { Charge::Pause } else { Charge::Retry };
-        self.in_vain(core, end.hop, charge, front, reply, now)
+        self.in_vain(state, end.hop, charge, front, reply, now)
     }
 
     /// Charges a connection that delivered nothing.
     fn in_vain(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         hop: Hop,
         charge: Charge,
         front: Option<MessageNo>,
@@ -215,16 +215,16 @@ impl FailureState {
         now: Ms,
     ) -> bool {
         let is_deferred = front.is_some_and(|no| {
-            let cost = self.vain_cost(core, hop, no, now);
-            self.came_back(core, hop.site, no, cost, reply, now)
+            let cost = self.vain_cost(state, hop, no, now);
+            self.came_back(state, hop.site, no, cost, reply, now)
         });
         // The message is the cause, not the host.
-        if is_deferred && core.sites.host(hop.host).fails == 0 {
+        if is_deferred && state.sites.host(hop.host).fails == 0 {
             return true;
         }
-        self.charge_host(core, hop, charge, reply, now);
+        self.charge_host(state, hop, charge, reply, now);
         if let Some(no) = front.filter(|_| !is_deferred) {
-            self.stand_back(core, hop, no, now);
+            self.stand_back(state, hop, no, now);
         }
         is_deferred
     }
@@ -232,51 +232,51 @@ impl FailureState {
     /// Number of returns that the message in front uses up: none while a host of the path is probed early, which a
     /// delivery has paid for; and few if the host has taken nothing since the message first came back: then the host
     /// may be the cause.
-    fn vain_cost(&self, core: &mut SchedState, hop: Hop, no: MessageNo, now: Ms) -> u8 {
+    fn vain_cost(&self, state: &mut SchedState, hop: Hop, no: MessageNo, now: Ms) -> u8 {
         let since = self.deferrals.returned_since(hop.site, no);
-        let path = &core.sites.list[hop.site.0 as usize].paths[usize::from(hop.source)];
-        let is_probed_early = path.hosts.iter().any(|no| core.sites.hosts[*no as usize].is_probed_early(now));
-        let host = &core.sites.hosts[hop.host as usize];
+        let path = &state.sites.list[hop.site.0 as usize].paths[usize::from(hop.source)];
+        let is_probed_early = path.hosts.iter().any(|no| state.sites.hosts[*no as usize].is_probed_early(now));
+        let host = &state.sites.hosts[hop.host as usize];
         if is_probed_early {
             0
         } else if host.fails == 0 && since.is_some_and(|since| host.good_at <= since) {
             RETURN_BEHIND
         } else {
-            front_cost(core, hop.site)
+            front_cost(state, hop.site)
         }
     }
 
     /// Records that a message in flight comes back. Returns whether it is deferred now.
     fn came_back(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         site: SiteId,
         no: MessageNo,
         cost: u8,
         reply: &HostReply,
         now: Ms,
     ) -> bool {
-        let is_deferred = self.deferrals.returned(core, site, no, cost, reply, now);
+        let is_deferred = self.deferrals.returned(state, site, no, cost, reply, now);
         if is_deferred {
-            self.deferrals.await_site(core, site, no, None);
+            self.deferrals.await_site(state, site, no, None);
         }
         is_deferred
     }
 
     /// Keeps the message back if no host may be tried for a while, so that others are tried first.
-    fn stand_back(&mut self, core: &mut SchedState, hop: Hop, no: MessageNo, now: Ms) {
-        let own = core.waits_in_line(hop.site, no);
-        if core.sites.get(hop.site).lines.len() > usize::from(own)
-            && let Pick::Wait(Some(until)) = core.sites.pick(hop.site, hop.source, now, &mut core.rng)
+    fn stand_back(&mut self, state: &mut SchedState, hop: Hop, no: MessageNo, now: Ms) {
+        let own = state.waits_in_line(hop.site, no);
+        if state.sites.get(hop.site).lines.len() > usize::from(own)
+            && let Pick::Wait(Some(until)) = state.sites.pick(hop.site, hop.source, now, &mut state.rng)
         {
-            self.deferrals.stand_back(core, hop.site, no, until + STAND_BACK_MS);
+            self.deferrals.stand_back(state, hop.site, no, until + STAND_BACK_MS);
         }
     }
 }
 
 /// Number of returns that a message uses up if the host looked at it: each target of the site may refuse it once, a
 /// single target twice.
-fn front_cost(core: &mut SchedState, site: SiteId) -> u8 {
-    let targets = core.sites.get(site).targets.len().clamp(2, usize::from(RETURNS_MAX)) as u8;
+fn front_cost(state: &mut SchedState, site: SiteId) -> u8 {
+    let targets = state.sites.get(site).targets.len().clamp(2, usize::from(RETURNS_MAX)) as u8;
     RETURNS_MAX.div_ceil(targets)
 }

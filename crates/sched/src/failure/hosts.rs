@@ -104,35 +104,35 @@ impl Host {
 impl FailureState {
     /// Charges a failed host, which is left alone for a time. If none of the site's hosts may be tried now, overdue
     /// mail there has had its chance and expires.
-    pub fn charge_host(&mut self, core: &mut SchedState, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {
+    pub fn charge_host(&mut self, state: &mut SchedState, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {
         let Hop { site, source, host } = hop;
-        let reason = core.reasons.keep(reply.clone());
-        let entry = core.sites.host(host);
+        let reason = state.reasons.keep(reply.clone());
+        let entry = state.sites.host(host);
         entry.reason = reason;
-        entry.charge(charge, core.cfg.host_retry, &mut core.rng, now);
-        if !core.cfg.strategies.memory {
+        entry.charge(charge, state.cfg.host_retry, &mut state.rng, now);
+        if !state.cfg.strategies.memory {
             (entry.until, entry.fails) = (now + FORGOTTEN_MS, 0);
         }
-        let hosts = core.sites.list[site.0 as usize].paths[usize::from(source)].hosts.iter();
-        let reason = telling(reason, hosts.map(|no| &core.sites.hosts[*no as usize]));
-        let told = core.reasons.get(reason).cloned();
+        let hosts = state.sites.list[site.0 as usize].paths[usize::from(source)].hosts.iter();
+        let reason = telling(reason, hosts.map(|no| &state.sites.hosts[*no as usize]));
+        let told = state.reasons.get(reason).cloned();
         let reply = told.as_ref().unwrap_or(reply);
-        let entry = core.sites.get(site);
+        let entry = state.sites.get(site);
         entry.reason = reason;
         entry.history.failed(now);
-        if matches!(core.sites.pick(site, source, now, &mut core.rng), Pick::Wait(_)) {
-            core.path(site, source).distrust();
+        if matches!(state.sites.pick(site, source, now, &mut state.rng), Pick::Wait(_)) {
+            state.path(site, source).distrust();
             self.drains.push_back(Drain::expired(DrainWhat::Site(site, source), reply));
-            core.sites.refresh(site, false);
+            state.sites.refresh(site, false);
         }
-        core.sites.mark_dirty(site);
+        state.sites.mark_dirty(site);
     }
 
     /// Closes a host that lacks something that the site's mail requires. If all hosts that this source may use lack it,
     /// waiting mail fails.
-    pub fn close_unfit_host(&mut self, core: &mut SchedState, hop: Hop, reply: &HostReply) {
-        core.sites.host(hop.host).is_closed = true;
-        let Sites { list, hosts, .. } = &core.sites;
+    pub fn close_unfit_host(&mut self, state: &mut SchedState, hop: Hop, reply: &HostReply) {
+        state.sites.host(hop.host).is_closed = true;
+        let Sites { list, hosts, .. } = &state.sites;
         let all = &list[hop.site.0 as usize].paths[usize::from(hop.source)].hosts;
         if all.iter().all(|no| hosts[*no as usize].is_closed) {
             self.drains.push_back(Drain::all(DrainWhat::Site(hop.site, hop.source), reply));
@@ -141,12 +141,12 @@ impl FailureState {
 
     /// Handles 521 at the greeting, which is permanent for that host (RFC 7504 section 3). If all hosts of a site have
     /// answered so, to each source, waiting mail fails; otherwise it goes to the other hosts.
-    pub fn takes_no_mail(&mut self, core: &mut SchedState, host: HostNo, reply: &HostReply) {
-        core.sites.host(host).is_closed = true;
-        let sources = core.sources();
-        let at = core.sites.host(host).sites.clone();
+    pub fn takes_no_mail(&mut self, state: &mut SchedState, host: HostNo, reply: &HostReply) {
+        state.sites.host(host).is_closed = true;
+        let sources = state.sources();
+        let at = state.sites.host(host).sites.clone();
         for site in at.iter().map(SiteId) {
-            let Sites { list, hosts, .. } = &core.sites;
+            let Sites { list, hosts, .. } = &state.sites;
             let paths = &list[site.0 as usize].paths;
             let is_closed = |no: &HostNo| hosts[*no as usize].is_closed;
             if paths.len() >= sources && paths.iter().flat_map(|path| &path.hosts).all(is_closed) {

@@ -11,10 +11,10 @@ use crate::state::SchedState;
 
 impl FailureState {
     /// Handles a rate reply: fewer messages at a time from now on.
-    pub fn too_fast(&mut self, core: &mut SchedState, hop: Hop, reply: &HostReply, now: Ms) {
-        core.note_reply(hop.site, reply);
-        if core.cfg.strategies.adaptation {
-            let path = core.path(hop.site, hop.source);
+    pub fn too_fast(&mut self, state: &mut SchedState, hop: Hop, reply: &HostReply, now: Ms) {
+        state.note_reply(hop.site, reply);
+        if state.cfg.strategies.adaptation {
+            let path = state.path(hop.site, hop.source);
             path.too_fast(now);
             // Overdue mail there has had its chance with this attempt and expires together; otherwise only one message
             // would expire per pause.
@@ -27,29 +27,29 @@ impl FailureState {
 
 /// Handles 421 to a new connection beside `working` others of the path. The limit is the host's: if the site has
 /// another host that may be tried, only this one gets no more connections than it has for a while.
-pub fn host_full(core: &mut SchedState, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
-    let entry = core.sites.host(hop.host);
+pub fn host_full(state: &mut SchedState, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
+    let entry = state.sites.host(hop.host);
     let own = entry.conns;
     if own > 0 {
         entry.full(own, now);
     }
-    if own > 0 && matches!(core.sites.pick(hop.site, hop.source, now, &mut core.rng), Pick::Target(_)) {
-        core.note_reply(hop.site, reply);
+    if own > 0 && matches!(state.sites.pick(hop.site, hop.source, now, &mut state.rng), Pick::Target(_)) {
+        state.note_reply(hop.site, reply);
     } else {
-        crowded(core, hop, working, reply, now);
+        crowded(state, hop, working, reply, now);
     }
 }
 
 /// Handles 421 to a connection beside `working` others.
-pub fn crowded(core: &mut SchedState, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
-    core.note_reply(hop.site, reply);
-    core.path(hop.site, hop.source).crowded(working, now);
+pub fn crowded(state: &mut SchedState, hop: Hop, working: usize, reply: &HostReply, now: Ms) {
+    state.note_reply(hop.site, reply);
+    state.path(hop.site, hop.source).crowded(working, now);
 }
 
 /// Learns that the host takes no more than `good` transactions on a connection.
-pub fn transactions_max(core: &mut SchedState, hop: Hop, good: u32, reply: &HostReply) {
-    core.note_reply(hop.site, reply);
-    let path = core.path(hop.site, hop.source);
+pub fn transactions_max(state: &mut SchedState, hop: Hop, good: u32, reply: &HostReply) {
+    state.note_reply(hop.site, reply);
+    let path = state.path(hop.site, hop.source);
     path.transactions_max = path.transactions_max.min(good.max(1));
 }
 
@@ -62,7 +62,7 @@ pub fn recipients_max(path: &mut Path, recipients: usize, taken: usize) {
 }
 
 /// Marks the path as suspect: one connection until something succeeds.
-pub fn reduce_trust(core: &mut SchedState, hop: Hop, reply: &HostReply) {
-    core.note_reply(hop.site, reply);
-    core.path(hop.site, hop.source).distrust();
+pub fn reduce_trust(state: &mut SchedState, hop: Hop, reply: &HostReply) {
+    state.note_reply(hop.site, reply);
+    state.path(hop.site, hop.source).distrust();
 }

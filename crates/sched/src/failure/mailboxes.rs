@@ -127,21 +127,21 @@ impl Mailboxes {
     }
 
     /// Restores a clock from before the start.
-    pub(crate) fn recall(&mut self, core: &mut SchedState, id: AddressId, clock: KeptClock, now: Ms) {
+    pub(crate) fn recall(&mut self, state: &mut SchedState, id: AddressId, clock: KeptClock, now: Ms) {
         let KeptClock { until, fails, reason } = clock;
         self.ladder.insert(id, fails);
         if until > now {
             let until_s = until.div_ceil(1_000) as u32;
             let mailbox = Mailbox { until_s, fails, reason, probe: None, waiters: IdSet::new() };
             self.list.insert(id, mailbox);
-            core.timers.set(Ms::from(until_s) * 1_000, Timer::Mailbox(id));
+            state.timers.set(Ms::from(until_s) * 1_000, Timer::Mailbox(id));
         }
     }
 
     /// Handles 4.2.x for a message: the clock begins, unless it already runs.
     pub fn refused(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         no: MessageNo,
         id: AddressId,
         domain: Option<DomainId>,
@@ -156,24 +156,24 @@ impl Mailboxes {
             return;
         }
         mailbox.fails = mailbox.fails.saturating_add(1);
-        let mut jitter = same_jitter(core.jitter_seed, domain, 0);
-        let until = now + core.cfg.mailbox_retry.delay_ms(mailbox.fails, &mut jitter);
+        let mut jitter = same_jitter(state.jitter_seed, domain, 0);
+        let until = now + state.cfg.mailbox_retry.delay_ms(mailbox.fails, &mut jitter);
         mailbox.until_s = until.div_ceil(1_000) as u32;
         mailbox.probe = None;
         mailbox.reason = reason;
-        core.timers.set(Ms::from(mailbox.until_s) * 1_000, Timer::Mailbox(id));
+        state.timers.set(Ms::from(mailbox.until_s) * 1_000, Timer::Mailbox(id));
     }
 
     /// Removes and returns the next overdue message that waits for the mailbox: an attempt has just failed, so it
     /// counts as tried. Also returns a held or finished message, if it is the oldest.
-    pub fn take_over_age(&mut self, core: &SchedState, store: &Store, id: AddressId, now: Ms) -> Option<MessageNo> {
+    pub fn take_over_age(&mut self, state: &SchedState, store: &Store, id: AddressId, now: Ms) -> Option<MessageNo> {
         let mailbox = self.list.get_mut(&id)?;
-        let mut chosen = oldest(&mailbox.waiters, core.newest)?;
-        let is_young = core.messages.is_live(chosen) && !core.is_over_age(store, chosen, now);
-        if is_young && !core.messages.is_held(chosen) {
+        let mut chosen = oldest(&mailbox.waiters, state.newest)?;
+        let is_young = state.messages.is_live(chosen) && !state.is_over_age(store, chosen, now);
+        if is_young && !state.messages.is_held(chosen) {
             // If lifetimes differ, younger messages may expire before the oldest.
-            let is_old = |no: &u32| core.is_over_age(store, MessageNo(*no), now);
-            chosen = core.lifetimes_differ().then(|| mailbox.waiters.iter().find(is_old)).flatten().map(MessageNo)?;
+            let is_old = |no: &u32| state.is_over_age(store, MessageNo(*no), now);
+            chosen = state.lifetimes_differ().then(|| mailbox.waiters.iter().find(is_old)).flatten().map(MessageNo)?;
         }
         mailbox.waiters.remove(chosen.0);
         Some(chosen)
@@ -181,19 +181,19 @@ impl Mailboxes {
 
     /// Handles a clock that has run out: the oldest message becomes the probe. A held message does not, because it
     /// would keep the others back for as long as the hold lasts.
-    pub fn due(&mut self, core: &SchedState, id: AddressId, now: Ms) -> ReleasedMessages {
+    pub fn due(&mut self, state: &SchedState, id: AddressId, now: Ms) -> ReleasedMessages {
         let mut released = ReleasedMessages::new();
         let Some(mailbox) = self.list.get_mut(&id) else { return released };
         if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
             return released;
         }
-        while let Some(no) = oldest(&mailbox.waiters, core.newest) {
+        while let Some(no) = oldest(&mailbox.waiters, state.newest) {
             mailbox.waiters.remove(no.0);
-            if !core.messages.is_live(no) {
+            if !state.messages.is_live(no) {
                 continue;
             }
             released.push(no);
-            if !core.messages.is_held(no) {
+            if !state.messages.is_held(no) {
                 mailbox.probe = Some(no);
                 return released;
             }
@@ -203,12 +203,12 @@ impl Mailboxes {
     }
 
     /// Ends the mailbox's clock and its count of failures because an operator wants the message tried now.
-    pub fn try_now(&mut self, core: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
+    pub fn try_now(&mut self, state: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
         let mailbox = self.list.get_mut(&id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
         let Some(mailbox) = mailbox else { return ReleasedMessages::new() };
         (mailbox.until_s, mailbox.fails) = (0, 0);
-        if core.messages.is_held(no) {
-            return self.due(core, id, now);
+        if state.messages.is_held(no) {
+            return self.due(state, id, now);
         }
         mailbox.waiters.remove(no.0);
         mailbox.probe = Some(no);
@@ -216,15 +216,15 @@ impl Mailboxes {
     }
 
     /// Ends the message's role as the mailbox's probe, unless it is in flight.
-    pub fn end_probe(&mut self, core: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
-        if core.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
+    pub fn end_probe(&mut self, state: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
+        if state.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
             return ReleasedMessages::new();
         }
         let Some(mailbox) = self.list.get_mut(&id).filter(|m| m.probe == Some(no)) else {
             return ReleasedMessages::new();
         };
         mailbox.probe = None;
-        self.due(core, id, now)
+        self.due(state, id, now)
     }
 
     /// Called when the recipient of this message is finished, or waits for something other than its mailbox. If it was

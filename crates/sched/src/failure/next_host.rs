@@ -59,17 +59,17 @@ enum Offer {
 impl Deferrals {
     /// Whether a refusal at MAIL is about the message: the site refused it before, it has no other host, and it takes
     /// other mail of the sender.
-    pub fn is_about_message(&self, core: &mut SchedState, hop: Hop, no: MessageNo, sender: u64) -> bool {
+    pub fn is_about_message(&self, state: &mut SchedState, hop: Hop, no: MessageNo, sender: u64) -> bool {
         let deferral = self.slot(hop.site, DeferralKey::Message(no)).and_then(|slot| self.get(slot));
         deferral.is_some_and(|deferral| deferral.returns() > 0)
             && self.slot(hop.site, DeferralKey::Sender(sender)).is_none()
-            && core.path(hop.site, hop.source).hosts.len() == 1
+            && state.path(hop.site, hop.source).hosts.len() == 1
     }
 
     /// Records that a host has refused a sender's message at MAIL for now. Returns whether that began a clock.
     pub fn sender_refused(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         hop: Hop,
         mail: MailProfile,
         sender: u64,
@@ -77,9 +77,9 @@ impl Deferrals {
         now: Ms,
     ) -> bool {
         let Hop { site, host, .. } = hop;
-        let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
-        let early = EarlyProbes::after(core.sites.host(host).good_at, now);
-        let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
+        let slot = self.slot_for(state, site, DeferralKey::Sender(sender), reply, now);
+        let early = EarlyProbes::after(state.sites.host(host).good_at, now);
+        let hosts = state.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
         let Some(deferral) = self.get_mut(slot) else { return false };
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         if deferral.refusal(host).is_none() {
@@ -95,14 +95,14 @@ impl Deferrals {
             refusal.until = early;
         } else {
             refusal.fails = refusal.fails.saturating_add(1);
-            refusal.until = now + core.cfg.site_retry.delay_ms(refusal.fails, &mut core.rng);
+            refusal.until = now + state.cfg.site_retry.delay_ms(refusal.fails, &mut state.rng);
         }
         if is_of_system(reply)
             && let Some(at) = refusal.early.take(refusal.since, refusal.until, now)
         {
             refusal.ended_early = std::mem::replace(&mut refusal.until, at);
         }
-        core.timers.set(refusal.until, Timer::Deferral(slot));
+        state.timers.set(refusal.until, Timer::Deferral(slot));
         true
     }
 
@@ -110,7 +110,7 @@ impl Deferrals {
     /// attempt, too.
     pub fn overdue(
         &self,
-        core: &SchedState,
+        state: &SchedState,
         store: &Store,
         hop: Hop,
         sender: u64,
@@ -127,14 +127,14 @@ impl Deferrals {
                 mail.is_like(refused) && last.iter().all(|refused| refused.is_some_and(|refused| mail.is_like(refused)))
             })
         };
-        let first = |set| IdSet::iter_around(set, core.newest).take(STEPS_MAX as usize).map(MessageNo);
+        let first = |set| IdSet::iter_around(set, state.newest).take(STEPS_MAX as usize).map(MessageNo);
         let oldest = deferral.waiters.iter().flat_map(|(.., set)| first(set));
-        oldest.filter(|no| core.is_over_age(store, *no, now) && is_expected(no)).collect()
+        oldest.filter(|no| state.is_over_age(store, *no, now) && is_expected(no)).collect()
     }
 
     /// Records that the host has accepted MAIL from the sender. Its other mail goes on, one message at a time; a
     /// delivery ends the refusal, which was about the messages that got it.
-    pub fn sender_accepted(&mut self, core: &mut SchedState, ended: &EndedTransaction, is_delivered: bool, now: Ms) {
+    pub fn sender_accepted(&mut self, state: &mut SchedState, ended: &EndedTransaction, is_delivered: bool, now: Ms) {
         let (Hop { site, host, .. }, Some(sender)) = (ended.hop, ended.sender) else { return };
         let key = DeferralKey::Sender(sender);
         let Some(slot) = self.slot(site, key) else { return };
@@ -142,53 +142,53 @@ impl Deferrals {
         let Some(at) = deferral.refusals.iter().position(|refusal| refusal.host == host) else { return };
         if !is_delivered {
             deferral.refusals[at].end_early(now);
-            return self.offer(core, slot, now);
+            return self.offer(state, slot, now);
         }
         let refusal = deferral.refusals.swap_remove(at);
-        let reply = last_reply(core, deferral.reason);
+        let reply = last_reply(state, deferral.reason);
         let is_over = deferral.refusals.is_empty();
         for mail in refusal.refused.iter().filter(|mail| mail.no != ended.no) {
-            self.suspect(core, site, mail.no, &reply, now);
+            self.suspect(state, site, mail.no, &reply, now);
         }
         if is_over {
-            self.drop(core, site, key);
+            self.drop(state, site, key);
         } else {
-            self.offer(core, slot, now);
+            self.offer(state, slot, now);
         }
     }
 
     /// Handles a clock of a sender: a host may be probed, or its refusal is so old that it is forgotten.
-    pub fn sender_due(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
-        let kept_ms = core.cfg.site_retry.max_ms;
+    pub fn sender_due(&mut self, state: &mut SchedState, slot: u32, now: Ms) {
+        let kept_ms = state.cfg.site_retry.max_ms;
         let Some(deferral) = self.get_mut(slot) else { return };
         deferral.refusals.retain(|refusal| refusal.until + kept_ms > now);
         let ended = deferral.refusals.iter().filter(|refusal| refusal.until <= now);
         if let Some(at) = ended.map(|refusal| refusal.until + kept_ms).min() {
-            core.timers.set(at, Timer::Deferral(slot));
+            state.timers.set(at, Timer::Deferral(slot));
         }
         if deferral.refusals.is_empty() {
             let (site, key) = (deferral.site, deferral.key);
-            return self.drop(core, site, key);
+            return self.drop(state, site, key);
         }
-        self.offer(core, slot, now);
+        self.offer(state, slot, now);
     }
 
     /// When a sender's mail may be tried at a site, if no host takes it from these sources now: each has refused it, or
     /// has its own clock or probe. `None`: some host may be tried, or none has refused it.
     pub fn sender_wait(
         &self,
-        core: &SchedState,
+        state: &SchedState,
         site: SiteId,
         sender: u64,
         sources: SourceSet,
         now: Ms,
     ) -> Option<(Ms, Reason)> {
         let deferral = self.get(self.slot(site, DeferralKey::Sender(sender))?)?;
-        let paths = core.sites.list.get(site.0 as usize)?.paths.iter().enumerate();
+        let paths = state.sites.list.get(site.0 as usize)?.paths.iter().enumerate();
         let hosts = paths.filter(|(source, _)| sources.has(*source as SourceNo)).flat_map(|(_, path)| &path.hosts);
         let (mut earliest, mut is_refused) = (None::<Ms>, false);
         for no in hosts {
-            let host = &core.sites.hosts[*no as usize];
+            let host = &state.sites.hosts[*no as usize];
             let refused =
                 deferral.refusals.iter().find(|refusal| refusal.host == *no).map_or(0, |refusal| refusal.until);
             let until = refused.max(host.until);
@@ -203,12 +203,12 @@ impl Deferrals {
     }
 
     /// Offers the messages that wait at a sender's deferral to the hosts that may be asked.
-    pub fn offer(&mut self, core: &mut SchedState, slot: u32, now: Ms) {
+    pub fn offer(&mut self, state: &mut SchedState, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
-        let site = core.sites.get(deferral.site);
+        let site = state.sites.get(deferral.site);
         for (source, path) in site.paths.iter().enumerate() {
             let may = |flow| {
-                let flow = core.flows.get(flow);
+                let flow = state.flows.get(flow);
                 flow.sources.has(source as SourceNo) && !flow.is_kept()
             };
             if !deferral.waiters.iter().any(|(flow, ..)| may(*flow)) {
@@ -224,58 +224,58 @@ impl Deferrals {
                 }
             }
         }
-        core.sites.mark_dirty(deferral.site);
+        state.sites.mark_dirty(deferral.site);
     }
 
     /// The next deferral offered to a host, and which of its waiters goes: ordinary mail first.
-    pub fn offered(&mut self, core: &mut SchedState, hop: Hop, now: Ms) -> Option<(u32, usize)> {
+    pub fn offered(&mut self, state: &mut SchedState, hop: Hop, now: Ms) -> Option<(u32, usize)> {
         let Hop { site, host, .. } = hop;
-        let at = core.sites.get(site).offers.iter().position(|offers| offers.host == host)?;
-        let (mut after, mut later) = (core.sites.get(site).offers[at].last, 0);
-        for _ in 0..core.sites.get(site).offers[at].deferrals.len() {
-            let slots = &core.sites.get(site).offers[at].deferrals;
+        let at = state.sites.get(site).offers.iter().position(|offers| offers.host == host)?;
+        let (mut after, mut later) = (state.sites.get(site).offers[at].last, 0);
+        for _ in 0..state.sites.get(site).offers[at].deferrals.len() {
+            let slots = &state.sites.get(site).offers[at].deferrals;
             let slot = slots.iter_from(after).next().or_else(|| slots.min())?;
-            match self.offer_of(core, slot, hop, now) {
+            match self.offer_of(state, slot, hop, now) {
                 Offer::Now(waiter) => return Some((slot, waiter)),
                 Offer::Later if later == LATER_MAX => {
                     // The next call goes on here.
-                    core.sites.get(site).offers[at].last = slot;
+                    state.sites.get(site).offers[at].last = slot;
                     return None;
                 }
                 Offer::Later => later += 1,
-                Offer::Never => _ = core.sites.get(site).offers[at].deferrals.remove(slot),
+                Offer::Never => _ = state.sites.get(site).offers[at].deferrals.remove(slot),
             }
             after = slot;
         }
         if later == 0 {
-            core.sites.get(site).offers.swap_remove(at);
+            state.sites.get(site).offers.swap_remove(at);
         }
         None
     }
 
-    fn offer_of(&mut self, core: &mut SchedState, slot: u32, hop: Hop, now: Ms) -> Offer {
+    fn offer_of(&mut self, state: &mut SchedState, slot: u32, hop: Hop, now: Ms) -> Offer {
         let Hop { site, source, host } = hop;
         let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.site == site) else { return Offer::Never };
         let DeferralKey::Sender(sender) = deferral.key else { return Offer::Never };
-        if core.flows.any_kept() {
+        if state.flows.any_kept() {
             // Put aside, where a resumption finds them.
-            let entry = core.sites.get(site);
+            let entry = state.sites.get(site);
             for (flow, class, set) in &deferral.waiters {
-                if core.flows.is_kept(*flow) {
+                if state.flows.is_kept(*flow) {
                     entry.lines.insert_all_aside(*flow, *class, set);
                 }
             }
-            deferral.waiters.retain(|(flow, ..)| !core.flows.is_kept(*flow));
-            entry.lines.set_aside(&core.flows);
+            deferral.waiters.retain(|(flow, ..)| !state.flows.is_kept(*flow));
+            entry.lines.set_aside(&state.flows);
         }
         let fitting = deferral.waiters.iter().enumerate();
-        let fitting = fitting.map(|(at, (flow, class, _))| (at, *class, core.flows.get(*flow).sources));
+        let fitting = fitting.map(|(at, (flow, class, _))| (at, *class, state.flows.get(*flow).sources));
         let first = fitting.filter(|(.., sources)| sources.has(source)).min_by_key(|(_, class, _)| *class != ORDINARY);
         let Some((waiter, _, sources)) = first else { return Offer::Never };
         let may_try = deferral.refusal(host).filter(|refusal| refusal.until > now).map(|refusal| refusal.may_try(now));
         match may_try {
             Some(false) => Offer::Never,
-            Some(true) if self.sender_wait(core, site, sender, sources, now).is_none() => Offer::Later,
+            Some(true) if self.sender_wait(state, site, sender, sources, now).is_none() => Offer::Later,
             _ => Offer::Now(waiter),
         }
     }
@@ -284,7 +284,7 @@ impl Deferrals {
     /// unless the host has refused the sender.
     pub fn next_for(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         store: &Store,
         slot: u32,
         waiter: usize,
@@ -293,17 +293,17 @@ impl Deferrals {
     ) -> Option<(usize, MessageNo)> {
         let Deferral { waiters, refusals, .. } = self.list.get_mut(slot as usize)?.as_mut()?;
         let Some(refusal) = refusals.iter_mut().find(|refusal| refusal.host == hop.host) else {
-            return oldest(&waiters[waiter].2, core.newest).map(|no| (waiter, no));
+            return oldest(&waiters[waiter].2, state.newest).map(|no| (waiter, no));
         };
         let came_back = |no| self.by_key.get(&(hop.site, DeferralKey::Message(no))).is_some();
-        refusal.choose(core, store, waiters, hop.source, came_back, now)
+        refusal.choose(state, store, waiters, hop.source, came_back, now)
     }
 
     /// Records that a message of the deferral has begun an attempt at a host.
-    pub fn began(&mut self, core: &mut SchedState, slot: u32, host: HostNo, now: Ms) {
+    pub fn began(&mut self, state: &mut SchedState, slot: u32, host: HostNo, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if let Some(at) = deferral.refusal(host).and_then(|refusal| refusal.begin(now)) {
-            core.timers.set(at, Timer::Deferral(slot));
+            state.timers.set(at, Timer::Deferral(slot));
         }
     }
 }

@@ -52,13 +52,13 @@ impl RecipientClocks {
     }
 
     /// Restores a clock from before the start.
-    pub(crate) fn recall(&mut self, core: &mut SchedState, key: (MessageNo, AddressId), clock: KeptClock, now: Ms) {
+    pub(crate) fn recall(&mut self, state: &mut SchedState, key: (MessageNo, AddressId), clock: KeptClock, now: Ms) {
         let KeptClock { until, fails, reason } = clock;
         let until_s = if until > now { until.div_ceil(1_000) as u32 } else { 0 };
         self.list.insert(key, RecipientClock { until_s, reason, fails });
         if until_s > 0 {
             self.are_recalled = true;
-            core.timers.set(Ms::from(until_s) * 1_000, Timer::Recipient(key.0, key.1));
+            state.timers.set(Ms::from(until_s) * 1_000, Timer::Recipient(key.0, key.1));
         }
     }
 
@@ -88,7 +88,7 @@ impl RecipientClocks {
     /// Begins the clock, longer than the last one.
     pub fn refused(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         no: MessageNo,
         id: AddressId,
         domain: Option<DomainId>,
@@ -99,23 +99,23 @@ impl RecipientClocks {
         let clock = self.list.get_or_insert_with((no, id), new);
         clock.fails = clock.fails.saturating_add(1);
         clock.reason = reason;
-        let mut jitter = same_jitter(core.jitter_seed, domain, no.0);
-        let is_bulk = core.messages.is_bulk(no);
-        let retry = core.cfg.bulk_recipient_retry.filter(|_| is_bulk).unwrap_or(core.cfg.recipient_retry);
+        let mut jitter = same_jitter(state.jitter_seed, domain, no.0);
+        let is_bulk = state.messages.is_bulk(no);
+        let retry = state.cfg.bulk_recipient_retry.filter(|_| is_bulk).unwrap_or(state.cfg.recipient_retry);
         let until = now + retry.delay_ms(clock.fails, &mut jitter);
         clock.until_s = until.div_ceil(1_000) as u32;
-        core.timers.set(Ms::from(clock.until_s) * 1_000, Timer::Recipient(no, id));
+        state.timers.set(Ms::from(clock.until_s) * 1_000, Timer::Recipient(no, id));
     }
 
     /// Handles a timer. Returns whether the clock has run out and the recipient may be tried. The count of failures is
     /// kept.
-    pub fn due(&mut self, core: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> bool {
+    pub fn due(&mut self, state: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> bool {
         let Some(clock) = self.list.get_mut(&(no, id)) else { return false };
         // 0: it has fired, and this timer belongs to an earlier clock.
         if clock.until_s == 0 || u64::from(clock.until_s) * 1_000 > now {
             return false;
         }
-        if core.messages.is_live(no) {
+        if state.messages.is_live(no) {
             clock.until_s = 0;
             return true;
         }

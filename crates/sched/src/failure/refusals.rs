@@ -174,14 +174,14 @@ impl MailRefusal {
     /// returns its index in `waiting`. `came_back`: whether a message has returned from the site before.
     pub fn choose(
         &mut self,
-        core: &mut SchedState,
+        state: &mut SchedState,
         store: &Store,
         waiting: &WaitingSets,
         source: SourceNo,
         came_back: impl Fn(MessageNo) -> bool,
         now: Ms,
     ) -> Option<(usize, MessageNo)> {
-        let SchedState { flows, rng, .. } = core;
+        let SchedState { flows, rng, .. } = state;
         let may = |flow| flows.get(flow).sources.has(source);
         let find = |no: MessageNo| waiting.iter().position(|(flow, _, set)| set.contains(no.0) && may(*flow));
         let is_probe = self.until <= now;

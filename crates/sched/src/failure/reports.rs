@@ -27,7 +27,7 @@ const FAILED: Enhanced = Enhanced::new(5, 0, 0);
 /// Fails a recipient, unless it is not pending or an operator is taking it out. `expired`: the last failure was
 /// temporary and its lifetime is over.
 pub fn gather(
-    core: &mut SchedState,
+    state: &mut SchedState,
     store: &Store,
     no: MessageNo,
     id: AddressId,
@@ -38,7 +38,7 @@ pub fn gather(
     if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
         return;
     }
-    let Some(active) = core.messages.begin(no) else { return };
+    let Some(active) = state.messages.begin(no) else { return };
     if active.meets_reservation(id) {
         return;
     }
@@ -57,41 +57,41 @@ pub fn gather(
     });
     if !failing.timed {
         failing.timed = true;
-        core.timers.set(now + core.cfg.bounce_gather_ms, Timer::Bounce(no));
+        state.timers.set(now + state.cfg.bounce_gather_ms, Timer::Bounce(no));
     }
 }
 
 /// Reports a message's failures if none of its other recipients is on its way.
-pub fn report_if_last(core: &mut SchedState, store: &Store, no: MessageNo) {
-    let Some(active) = core.messages.get(no) else { return };
+pub fn report_if_last(state: &mut SchedState, store: &Store, no: MessageNo) {
+    let Some(active) = state.messages.get(no) else { return };
     let Some(extra) = active.extra.as_ref().filter(|extra| !extra.failing.list.is_empty()) else { return };
     let all = store.message(no).is_some_and(|m| m.pending().len() == extra.failing.ids.len());
     if all && active.in_flight.is_empty() {
-        report(core, no);
+        report(state, no);
     }
 }
 
 /// Handles the end of the gathering time.
-pub fn due(core: &mut SchedState, no: MessageNo) {
-    if let Some(extra) = core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
+pub fn due(state: &mut SchedState, no: MessageNo) {
+    if let Some(extra) = state.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
         extra.failing.timed = false;
-        report(core, no);
+        report(state, no);
     }
 }
 
-fn report(core: &mut SchedState, no: MessageNo) {
-    let Some(extra) = core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) else { return };
+fn report(state: &mut SchedState, no: MessageNo) {
+    let Some(extra) = state.messages.get_mut(no).and_then(|m| m.extra.as_mut()) else { return };
     let mut list = std::mem::take(&mut extra.failing.list);
     while !list.is_empty() {
-        let rest = list.split_off(core.cfg.bounce_failures_max.min(list.len()));
-        core.effects.push(Effect::Bounce { no, failures: std::mem::replace(&mut list, rest) });
+        let rest = list.split_off(state.cfg.bounce_failures_max.min(list.len()));
+        state.effects.push(Effect::Bounce { no, failures: std::mem::replace(&mut list, rest) });
     }
 }
 
 impl Scheduler {
     /// Called when report and outcomes are durable and applied to the store.
     pub fn bounced(&mut self, no: MessageNo, ids: &[AddressId]) {
-        if let Some(extra) = self.core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
+        if let Some(extra) = self.state.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
             extra.failing.refused = 0;
             for id in ids {
                 extra.failing.ids.remove(id.0);
@@ -103,14 +103,14 @@ impl Scheduler {
     /// time, which doubles each time: a report may be large, and disk space is short.
     pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<FailedRcpt>, now: Ms) {
         let now = self.steady(now);
-        let Some(active) = self.core.messages.begin(no) else { return };
+        let Some(active) = self.state.messages.begin(no) else { return };
         let failing = &mut active.extra.get_or_insert_default().failing;
         failing.list.extend(failures);
         if !failing.timed {
             failing.timed = true;
-            let pause = self.core.cfg.bounce_gather_ms.max(REFUSED_MS_MIN) << failing.refused;
+            let pause = self.state.cfg.bounce_gather_ms.max(REFUSED_MS_MIN) << failing.refused;
             failing.refused = (failing.refused + 1).min(REFUSED_DOUBLINGS_MAX);
-            self.core.timers.set(now + pause.min(REFUSED_MS_MAX), Timer::Bounce(no));
+            self.state.timers.set(now + pause.min(REFUSED_MS_MAX), Timer::Bounce(no));
         }
     }
 }

@@ -77,7 +77,7 @@ impl Scheduler {
         let (no, found) = (done.ended.no, &done.found);
         // Recipients that wait for the same deferral have had their attempt with this one.
         if is_deferred
-            && self.core.is_over_age(store, no, now)
+            && self.state.is_over_age(store, no, now)
             && let Some(outcome) =
                 found.message.or(found.sender).or(found.refused).or(found.lost).or(found.rate).or(found.limited)
         {
@@ -85,16 +85,16 @@ impl Scheduler {
             self.failure.drains.push_back(Drain::expired(what, &done.reply(outcome)));
         }
         if found.too_many > 0 && found.taken > 0 && found.limited.is_none() {
-            recipients_max(self.core.path(hop.site, hop.source), done.ended.ids.len(), found.taken);
+            recipients_max(self.state.path(hop.site, hop.source), done.ended.ids.len(), found.taken);
         }
         self.apply_outcomes(store, &done, is_deferred, now);
-        if self.core.sites.get(hop.site).deferrals > 0 && self.core.waits_in_line(hop.site, no) {
+        if self.state.sites.get(hop.site).deferrals > 0 && self.state.waits_in_line(hop.site, no) {
             // Otherwise a connection would be opened only to find it deferred.
-            self.failure.deferrals.keeps_back(&mut self.core, store, hop.site, no, now);
+            self.failure.deferrals.keeps_back(&mut self.state, store, hop.site, no, now);
         }
-        report_if_last(&mut self.core, store, no);
+        report_if_last(&mut self.state, store, no);
         // Mail that waited while as many transactions as allowed were in flight.
-        if !self.core.path(hop.site, hop.source).idle.is_empty() {
+        if !self.state.path(hop.site, hop.source).idle.is_empty() {
             self.consider(hop.site, now);
         }
     }
@@ -103,28 +103,28 @@ impl Scheduler {
     fn note_service(&mut self, done: &Done<'_>, now: Ms) {
         let (hop, found) = (done.ended.hop, &done.found);
         if let Some(outcome) = found.rate {
-            self.failure.too_fast(&mut self.core, hop, &done.reply(outcome), now);
+            self.failure.too_fast(&mut self.state, hop, &done.reply(outcome), now);
         } else if found.delivered > 0 {
-            self.core.path(hop.site, hop.source).answered(done.ended.gap_ms, now);
+            self.state.path(hop.site, hop.source).answered(done.ended.gap_ms, now);
             let xdelay_ms = now.saturating_sub(done.ended.begun).min(Ms::from(u32::MAX)) as u32;
-            self.core.sites.get(hop.site).history.delivered(xdelay_ms, now);
+            self.state.sites.get(hop.site).history.delivered(xdelay_ms, now);
         }
         let is_past_mail = |outcome: &RcptOutcome| matches!(outcome.stage, Stage::Rcpt | Stage::Data | Stage::Final);
         if done.outcomes.iter().any(is_past_mail) {
-            self.failure.deferrals.sender_accepted(&mut self.core, &done.ended, found.delivered > 0, now);
+            self.failure.deferrals.sender_accepted(&mut self.state, &done.ended, found.delivered > 0, now);
         }
         if found.delivered == 0 {
             return;
         }
         // The site is proven and may have one more connection.
-        let default = self.core.cfg.connections_per_site_max;
-        let entry = self.core.sites.get(hop.site);
+        let default = self.state.cfg.connections_per_site_max;
+        let entry = self.state.sites.get(hop.site);
         let max = entry.connections_max(default);
         entry.paths[hop.source as usize].good(max, now);
         if entry.deferrals > 0 {
             let deferrals = &mut self.failure.deferrals;
-            deferrals.drop(&mut self.core, hop.site, DeferralKey::Message(done.ended.no));
-            deferrals.site_takes_mail(&mut self.core, hop.site, hop.host, now);
+            deferrals.drop(&mut self.state, hop.site, DeferralKey::Message(done.ended.no));
+            deferrals.site_takes_mail(&mut self.state, hop.site, hop.host, now);
         }
     }
 
@@ -134,7 +134,7 @@ impl Scheduler {
         if let Some(outcome) = found.refused.or(found.lost) {
             let Some(end) = self.connections(now).charge(conn) else { return false };
             let (no, is_refused) = (done.ended.no, found.refused.is_some());
-            return self.failure.interrupted(&mut self.core, end, no, is_refused, &done.reply(outcome), now);
+            return self.failure.interrupted(&mut self.state, end, no, is_refused, &done.reply(outcome), now);
         }
         if found.answered > 0 {
             self.host_succeeded(done.ended.hop.host, found.delivered > 0, now);
@@ -143,8 +143,8 @@ impl Scheduler {
             let leaves = outcome.code == REPLY_SERVICE_NOT_AVAILABLE;
             let good = self.connections(now).spend(conn, leaves) + u32::from(found.delivered > 0);
             let (hop, no, reply) = (done.ended.hop, done.ended.no, done.reply(outcome));
-            transactions_max(&mut self.core, hop, good, &reply);
-            return self.failure.deferrals.returned(&mut self.core, hop.site, no, RETURN_BEHIND, &reply, now);
+            transactions_max(&mut self.state, hop, good, &reply);
+            return self.failure.deferrals.returned(&mut self.state, hop.site, no, RETURN_BEHIND, &reply, now);
         }
         if let Some(entry) = self.pool.get(conn) {
             entry.good += 1;
@@ -155,51 +155,51 @@ impl Scheduler {
     /// Charges the clocks of the sender and of the message at the site. Returns whether the message is deferred now.
     fn charge_message(&mut self, store: &Store, done: &Done<'_>, now: Ms) -> bool {
         let (hop, no, found) = (done.ended.hop, done.ended.no, &done.found);
-        let (core, deferrals) = (&mut self.core, &mut self.failure.deferrals);
+        let (state, deferrals) = (&mut self.state, &mut self.failure.deferrals);
         if let Some(outcome) = found.sender
             && let Some(message) = store.message(no)
         {
             let (sender, reply) = (sender_key(message.sender()), done.reply(outcome));
-            reduce_trust(core, hop, &reply);
-            if deferrals.is_about_message(core, hop, no, sender) {
-                deferrals.defer(core, hop.site, no, &reply, now);
+            reduce_trust(state, hop, &reply);
+            if deferrals.is_about_message(state, hop, no, sender) {
+                deferrals.defer(state, hop.site, no, &reply, now);
                 return true;
             }
             let mail = MailProfile::of(no, message);
-            let has_clock = deferrals.sender_refused(core, hop, mail, sender, &reply, now);
-            let is_refused = deferrals.sender_wait(core, hop.site, sender, SourceSet::ALL, now).is_some();
+            let has_clock = deferrals.sender_refused(state, hop, mail, sender, &reply, now);
+            let is_refused = deferrals.sender_wait(state, hop.site, sender, SourceSet::ALL, now).is_some();
             if has_clock && is_refused {
-                for no in deferrals.overdue(core, store, hop, sender, &mail, now) {
+                for no in deferrals.overdue(state, store, hop, sender, &mail, now) {
                     self.failure.drains.push_back(Drain::expired(DrainWhat::Message(hop.site, no), &reply));
                 }
             }
             return is_refused;
         }
         if let Some(outcome) = found.message {
-            deferrals.defer(core, hop.site, no, &done.reply(outcome), now);
+            deferrals.defer(state, hop.site, no, &done.reply(outcome), now);
             // A recipient that has had a copy would get another one each time the others get theirs.
             if outcome.stage == Stage::LostAfterDot && found.delivered == 0 {
-                deferrals.await_site(core, hop.site, no, Some(hop.host));
+                deferrals.await_site(state, hop.site, no, Some(hop.host));
             }
             return true;
         }
         if let Some(outcome) = found.rate {
             // Its path pauses for a while.
-            let cost = if core.cfg.strategies.adaptation { RETURN_RATE } else { RETURNS_MAX };
-            return deferrals.returned(core, hop.site, no, cost, &done.reply(outcome), now);
+            let cost = if state.cfg.strategies.adaptation { RETURN_RATE } else { RETURNS_MAX };
+            return deferrals.returned(state, hop.site, no, cost, &done.reply(outcome), now);
         }
         // The caller reported no outcome for some recipients.
         if done.outcomes.len() < done.ended.ids.len() {
             let host = Some(done.ended.host_name.clone());
             let reply = HostReply { code: 0, dsn: None, text: "no outcome".into(), cause: Cause::Message, host };
-            return deferrals.returned(core, hop.site, no, RETURNS_MAX / 2, &reply, now);
+            return deferrals.returned(state, hop.site, no, RETURNS_MAX / 2, &reply, now);
         }
         false
     }
 
     fn apply_outcomes(&mut self, store: &Store, done: &Done<'_>, is_deferred: bool, now: Ms) {
         let no = done.ended.no;
-        let over_age = self.core.is_over_age(store, no, now);
+        let over_age = self.state.is_over_age(store, no, now);
         let mut open = done.ended.ids.clone();
         for outcome in done.outcomes {
             let Some(at) = open.iter().position(|open| *open == outcome.id) else { continue };
@@ -222,10 +222,10 @@ impl Scheduler {
         now: Ms,
     ) {
         let id = outcome.id;
-        if !self.core.messages.is_live(no) {
+        if !self.state.messages.is_live(no) {
             return self.end_clocks(store, no, id, now);
         }
-        let was_in_flight = self.core.no_longer_in_flight(no, id);
+        let was_in_flight = self.state.no_longer_in_flight(no, id);
         match consequence {
             Consequence::Again | Consequence::AgainAlone => {
                 if consequence == Consequence::AgainAlone {
@@ -239,7 +239,7 @@ impl Scheduler {
             Consequence::DeferMailbox => self.defer_mailbox(store, no, id, &done.reply(outcome), now),
             Consequence::DeferRecipient => self.defer_recipient(store, no, id, &done.reply(outcome), now),
             Consequence::Refused => {
-                self.notices.strike(&mut self.core, no, outcome, now);
+                self.notices.strike(&mut self.state, no, outcome, now);
                 self.fail(store, no, id, false, &done.reply(outcome), now);
             }
             Consequence::Failed => self.fail(store, no, id, false, &done.reply(outcome), now),
@@ -258,14 +258,14 @@ impl Scheduler {
         now: Ms,
     ) {
         self.end_clocks(store, no, id, now);
-        gather(&mut self.core, store, no, id, expired, reply, now);
+        gather(&mut self.state, store, no, id, expired, reply, now);
     }
 
     /// Called when the mailbox has taken a message.
     fn mailbox_succeeded(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
-        self.notices.end_strikes_of(&self.core, no, id);
+        self.notices.end_strikes_of(&self.state, no, id);
         let waiters = self.failure.mailboxes.succeeded(no, id);
-        if let Some(waiters) = waiters.filter(|_| self.core.flows.coalesces).cloned() {
+        if let Some(waiters) = waiters.filter(|_| self.state.flows.coalesces).cloned() {
             self.mailbox_returned(id, &waiters);
         }
         self.end_clocks(store, no, id, now);
@@ -273,13 +273,13 @@ impl Scheduler {
 
     /// Defers the mailbox after 4.2.x, for all messages. Those past their lifetime expire.
     fn defer_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &HostReply, now: Ms) {
-        let reason = self.core.reasons.keep(reply.clone());
+        let reason = self.state.reasons.keep(reply.clone());
         let domain = store.book.try_domain(id);
-        self.failure.mailboxes.refused(&mut self.core, no, id, domain, reason, now);
-        while let Some(old) = self.failure.mailboxes.take_over_age(&self.core, store, id, now) {
-            if self.core.messages.is_held(old) {
+        self.failure.mailboxes.refused(&mut self.state, no, id, domain, reason, now);
+        while let Some(old) = self.failure.mailboxes.take_over_age(&self.state, store, id, now) {
+            if self.state.messages.is_held(old) {
                 self.make_ready(store, old, id, now);
-            } else if self.core.messages.is_live(old) {
+            } else if self.state.messages.is_live(old) {
                 self.fail(store, old, id, true, reply, now);
             }
         }
@@ -287,12 +287,12 @@ impl Scheduler {
 
     /// Defers a recipient after another 4xx at RCPT; after several messages in a row, the mailbox.
     fn defer_recipient(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &HostReply, now: Ms) {
-        let reason = self.core.reasons.keep(reply.clone());
+        let reason = self.state.reasons.keep(reply.clone());
         if !self.failure.recipients.contains(no, id) && self.failure.mailboxes.strike(id) {
             return self.defer_mailbox(store, no, id, reply, now);
         }
         let domain = store.book.try_domain(id);
-        self.failure.recipients.refused(&mut self.core, no, id, domain, reason, now);
+        self.failure.recipients.refused(&mut self.state, no, id, domain, reason, now);
         self.release_mailbox(store, no, id, now);
     }
 
@@ -320,16 +320,16 @@ impl Scheduler {
 
     /// Records a normal answer of the host: its clock, if any, ends for everybody.
     fn host_succeeded(&mut self, host: HostNo, delivered: bool, now: Ms) {
-        if !self.core.sites.host(host).succeeded(delivered, now) {
+        if !self.state.sites.host(host).succeeded(delivered, now) {
             return;
         }
-        if self.core.flows.coalesces {
-            let at = self.core.sites.host(host).sites.clone();
+        if self.state.flows.coalesces {
+            let at = self.state.sites.host(host).sites.clone();
             for site in at.iter().map(SiteId) {
-                self.coalescing.site_returned(&mut self.core, site);
+                self.coalescing.site_returned(&mut self.state, site);
             }
         }
-        self.core.sites.wake_sites_of(host);
+        self.state.sites.wake_sites_of(host);
     }
 
     /// Whether an address must be kept because of its mailbox's clock.

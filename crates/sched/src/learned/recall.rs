@@ -64,17 +64,17 @@ impl Scheduler {
         let (cause, host, text) = (Cause::of_name(&fields.text()?)?, fields.text()?, fields.text()?);
         let host = Some(host).filter(|host| !host.is_empty()).map(Arc::from);
         let reply = HostReply { code, dsn: Enhanced::parse(&dsn), text: text.into(), cause, host };
-        reading.replies.insert(number, self.core.reasons.keep(reply));
+        reading.replies.insert(number, self.state.reasons.keep(reply));
         Some(())
     }
 
     fn recall_host(&mut self, fields: &mut Fields<'_>, reading: &Reading<'_>) -> Option<()> {
-        let clock = reading.clock(fields, self.core.cfg.host_retry.max_ms)?;
+        let clock = reading.clock(fields, self.state.cfg.host_retry.max_ms)?;
         let (name, used) = (fields.text()?, fields.word::<Ms>()?);
         let (retries, pauses, paused_ms) = (fields.word()?, fields.word()?, fields.word()?);
         let (conns_max, grow_at) = (fields.word()?, fields.word()?);
         let grow_at = reading.now + reading.gap.left(grow_at, crate::sites::GROW_MS);
-        let hosts = &mut self.core.sites.remembered.hosts;
+        let hosts = &mut self.state.sites.remembered.hosts;
         if is_recent(used, reading.gap) && hosts.len() < WAITING_MAX {
             let used = reading.now.saturating_sub(reading.gap.now.saturating_sub(used));
             let host = KeptHost { clock, retries, pauses, paused_ms, conns_max, grow_at, used };
@@ -89,7 +89,7 @@ impl Scheduler {
         if reading.now.saturating_sub(memory.limits_at) > LIMITS_MS {
             memory.forget_limits();
         }
-        let paths = &mut self.core.sites.remembered.paths;
+        let paths = &mut self.state.sites.remembered.paths;
         if is_recent(used, reading.gap) && paths.len() < WAITING_MAX {
             let used = reading.now.saturating_sub(reading.gap.now.saturating_sub(used));
             paths.insert((site.into(), source.into()), (memory, used));
@@ -98,23 +98,23 @@ impl Scheduler {
     }
 
     fn recall_domain(&mut self, fields: &mut Fields<'_>, reading: &Reading<'_>) -> Option<()> {
-        let clock = reading.clock(fields, self.core.cfg.domain_retry.max_ms)?;
+        let clock = reading.clock(fields, self.state.cfg.domain_retry.max_ms)?;
         if let Some(domain) = reading.store.book.domain_lookup(&fields.text()?) {
-            self.domains.recall(&mut self.core, domain, clock, reading.now);
+            self.domains.recall(&mut self.state, domain, clock, reading.now);
         }
         Some(())
     }
 
     fn recall_mailbox(&mut self, fields: &mut Fields<'_>, reading: &Reading<'_>) -> Option<()> {
-        let clock = reading.clock(fields, self.core.cfg.mailbox_retry.max_ms)?;
+        let clock = reading.clock(fields, self.state.cfg.mailbox_retry.max_ms)?;
         if let Some(id) = reading.store.book.lookup(&fields.text()?) {
-            self.failure.mailboxes.recall(&mut self.core, id, clock, reading.now);
+            self.failure.mailboxes.recall(&mut self.state, id, clock, reading.now);
         }
         Some(())
     }
 
     fn recall_recipient(&mut self, fields: &mut Fields<'_>, reading: &Reading<'_>) -> Option<()> {
-        let cfg = &self.core.cfg;
+        let cfg = &self.state.cfg;
         let max_ms = longest([Some(cfg.recipient_retry), cfg.bulk_recipient_retry]);
         let clock = reading.clock(fields, max_ms)?;
         let (message, address) = (MessageId(fields.word()?), fields.text()?);
@@ -122,13 +122,13 @@ impl Scheduler {
         let found = no.zip(store.book.lookup(&address));
         if let Some((no, id)) = found.filter(|(no, id)| store.message(*no).is_some_and(|m| m.pending().contains(id.0)))
         {
-            self.failure.recipients.recall(&mut self.core, (no, id), clock, reading.now);
+            self.failure.recipients.recall(&mut self.state, (no, id), clock, reading.now);
         }
         Some(())
     }
 
     fn recall_deferral(&mut self, fields: &mut Fields<'_>, reading: &Reading<'_>) -> Option<()> {
-        let cfg = &self.core.cfg;
+        let cfg = &self.state.cfg;
         let max_ms = longest([Some(cfg.site_retry), cfg.bulk_site_retry]);
         let clock = reading.clock(fields, max_ms)?;
         let site: Arc<str> = fields.text()?.into();
@@ -153,7 +153,7 @@ impl Scheduler {
             KeptKey::Message(id) => reading.store.no_of(MessageId(id)).is_some(),
             KeptKey::Sender(_) => is_recent,
         };
-        let sites = &mut self.core.sites.remembered.deferrals;
+        let sites = &mut self.state.sites.remembered.deferrals;
         if is_known && (sites.len() < WAITING_MAX || sites.contains_key(&site)) {
             sites.entry(site).or_default().push(KeptDeferral { key, clock, returns, refusals });
         }
@@ -172,16 +172,16 @@ impl Scheduler {
 
     /// Restores the deferrals of a site that a domain has just found, before the domain's mail comes.
     pub(crate) fn recall_deferrals(&mut self, store: &Store, domain: DomainId, now: Ms) {
-        if self.core.sites.remembered.deferrals.is_empty() {
+        if self.state.sites.remembered.deferrals.is_empty() {
             return;
         }
         let Some(site) = self.domains.get(domain).site else { return };
-        let key = self.core.sites.get(site).key.clone();
-        let Some(all) = self.core.sites.remembered.deferrals.remove(&key) else { return };
-        let sources = self.core.sources();
-        self.core.sites.ensure_paths(site, sources, now);
+        let key = self.state.sites.get(site).key.clone();
+        let Some(all) = self.state.sites.remembered.deferrals.remove(&key) else { return };
+        let sources = self.state.sources();
+        self.state.sites.ensure_paths(site, sources, now);
         for kept in all {
-            self.failure.deferrals.recall(&mut self.core, store, site, kept, now);
+            self.failure.deferrals.recall(&mut self.state, store, site, kept, now);
         }
     }
 }

@@ -74,7 +74,7 @@ pub struct SnapshotProgress {
 
 /// Output for facts: the text, with the replies that they refer to before them.
 struct FactWriter<'a> {
-    core: &'a SchedState,
+    state: &'a SchedState,
     replies: &'a mut HashSet<u32>,
     text: &'a mut String,
 }
@@ -82,7 +82,7 @@ struct FactWriter<'a> {
 impl FactWriter<'_> {
     /// Writes the reply to the text, unless it is there.
     fn reply(&mut self, reason: Reason) {
-        let Some(reply) = self.core.reasons.get(reason) else { return };
+        let Some(reply) = self.state.reasons.get(reason) else { return };
         if self.replies.insert(reason.number()) {
             let dsn = reply.dsn.map_or_else(String::new, |dsn| dsn.to_string());
             Line::begin(self.text, "reply")
@@ -99,26 +99,26 @@ impl FactWriter<'_> {
     /// Begins a line with a clock.
     fn line(&mut self, kind: &str, clock: KeptClock) -> Line<'_> {
         self.reply(clock.reason);
-        let until = if clock.until == 0 { 0 } else { self.core.time.wall(clock.until) };
-        let has_text = self.core.reasons.get(clock.reason).is_some();
+        let until = if clock.until == 0 { 0 } else { self.state.time.wall(clock.until) };
+        let has_text = self.state.reasons.get(clock.reason).is_some();
         let line = Line::begin(self.text, kind).word(until).word(clock.fails);
         line.word(clock.reason.cause.name()).word(if has_text { clock.reason.number() } else { 0 })
     }
 
     fn host(&mut self, name: &str, host: &KeptHost) {
-        let (used, grow_at) = (self.core.time.wall(host.used), self.core.time.wall(host.grow_at));
+        let (used, grow_at) = (self.state.time.wall(host.used), self.state.time.wall(host.grow_at));
         let line = self.line("host", host.clock).text(name).word(used).word(host.retries).word(host.pauses);
         line.word(host.paused_ms).word(host.conns_max).word(grow_at).end();
     }
 
     fn path(&mut self, site: &str, source: &str, memory: &PathMemory, used: Ms) {
-        let time = self.core.time;
+        let time = self.state.time;
         let line = Line::begin(self.text, "path").text(site).text(source).word(time.wall(used));
         memory.write(line, time);
     }
 
     fn deferral(&mut self, site: &str, kept: &KeptDeferral) {
-        let time = self.core.time;
+        let time = self.state.time;
         let line = self.line("deferral", kept.clock).text(site);
         let line = match kept.key {
             KeptKey::Message(id) => line.word('m').word(id),
@@ -165,8 +165,8 @@ impl Scheduler {
     }
 
     fn write_hosts(&self, at: &mut SnapshotProgress, text: &mut String, now: Ms) -> bool {
-        let sites = &self.core.sites;
-        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
+        let sites = &self.state.sites;
+        let mut out = FactWriter { state: &self.state, replies: &mut at.replies, text };
         let until = sites.hosts.len().min(at.index + LOOK_MAX);
         for host in (at.index..until).map(|index| &sites.hosts[index]) {
             let Some(name) = sites.kept_name(host).filter(|_| host.fails > 0 || host.grow_at > now) else { continue };
@@ -178,24 +178,25 @@ impl Scheduler {
     }
 
     fn write_paths(&mut self, at: &mut SnapshotProgress, text: &mut String, now: Ms) -> bool {
-        let until = self.core.sites.list.len().min(at.index + SLICE_MAX);
+        let until = self.state.sites.list.len().min(at.index + SLICE_MAX);
         for index in at.index..until {
             let site = SiteId(index as u32);
-            for source in 0..self.core.sites.get(site).paths.len() {
-                let Some(memory) = self.core.sites.path(site, source as u8).memory(now) else { continue };
-                let (key, source) = (self.core.sites.get(site).key.clone(), self.core.sites.source_name(source as u8));
-                let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
+            for source in 0..self.state.sites.get(site).paths.len() {
+                let Some(memory) = self.state.sites.path(site, source as u8).memory(now) else { continue };
+                let (key, source) =
+                    (self.state.sites.get(site).key.clone(), self.state.sites.source_name(source as u8));
+                let mut out = FactWriter { state: &self.state, replies: &mut at.replies, text };
                 out.path(&key, source, &memory, now);
                 at.written += 1;
             }
         }
         at.index = until;
-        until < self.core.sites.list.len()
+        until < self.state.sites.list.len()
     }
 
     fn write_domains(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
         let until = store.book.domains().min(at.index + LOOK_MAX);
-        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
+        let mut out = FactWriter { state: &self.state, replies: &mut at.replies, text };
         for id in (at.index..until).map(|index| DomainId(index as u32)) {
             let Some(domain) = self.domains.peek(id).filter(|domain| domain.look_up == LookUp::Clock) else { continue };
             let clock = KeptClock { until: domain.until, fails: domain.fails, reason: domain.reason };
@@ -207,7 +208,7 @@ impl Scheduler {
     }
 
     fn write_mailboxes(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
-        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
+        let mut out = FactWriter { state: &self.state, replies: &mut at.replies, text };
         let Some(all) = self.failure.mailboxes.slice(&mut at.parts, SLICE_MAX) else { return false };
         for (id, clock) in all {
             out.line("mailbox", clock).text(store.book.entry(id)).end();
@@ -217,7 +218,7 @@ impl Scheduler {
     }
 
     fn write_recipients(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
-        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
+        let mut out = FactWriter { state: &self.state, replies: &mut at.replies, text };
         let Some(all) = self.failure.recipients.slice(&mut at.parts, SLICE_MAX) else { return false };
         for ((no, id), clock) in all {
             let Some(message) = store.message(no) else { continue };
@@ -228,8 +229,8 @@ impl Scheduler {
     }
 
     fn write_deferrals(&self, store: &Store, at: &mut SnapshotProgress, text: &mut String) -> bool {
-        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
-        let (deferrals, sites) = (&self.failure.deferrals, &self.core.sites);
+        let mut out = FactWriter { state: &self.state, replies: &mut at.replies, text };
+        let (deferrals, sites) = (&self.failure.deferrals, &self.state.sites);
         let until = deferrals.slots().min(at.index + SLICE_MAX);
         for deferral in (at.index..until).filter_map(|slot| deferrals.get(slot as u32)) {
             let key = match deferral.key {
@@ -260,7 +261,7 @@ impl Scheduler {
         let Some(all) = self.notices.strikes(&mut at.parts, SLICE_MAX) else { return false };
         for (id, list, posts, since) in all {
             let line = Line::begin(text, "subscriber").text(store.book.entry(id)).text(list);
-            line.word(posts).word(self.core.time.wall(since)).end();
+            line.word(posts).word(self.state.time.wall(since)).end();
             at.written += 1;
         }
         true
@@ -268,8 +269,8 @@ impl Scheduler {
 
     /// Writes facts from an earlier run about hosts and sites that nothing has needed since.
     fn write_waiting(&self, at: &mut SnapshotProgress, text: &mut String) -> bool {
-        let kept = &self.core.sites.remembered;
-        let mut out = FactWriter { core: &self.core, replies: &mut at.replies, text };
+        let kept = &self.state.sites.remembered;
+        let mut out = FactWriter { state: &self.state, replies: &mut at.replies, text };
         let before = at.written;
         match at.stage {
             Stage::WaitingHosts => {

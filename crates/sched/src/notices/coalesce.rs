@@ -40,12 +40,12 @@ pub struct Coalescing {
 
 impl Coalescing {
     /// Called when a site answers again: lines of lists that allow digests are searched before they go.
-    pub fn site_returned(&mut self, core: &mut SchedState, site: SiteId) {
-        let flows = &core.flows;
+    pub fn site_returned(&mut self, state: &mut SchedState, site: SiteId) {
+        let flows = &state.flows;
         if !flows.coalesces {
             return;
         }
-        let lines = &mut core.sites.get(site).lines;
+        let lines = &mut state.sites.get(site).lines;
         let over = |flow: FlowNo, len: usize| {
             flows.get(flow).rules.coalesce_over.is_some_and(|k| len > k as usize && len <= PAIRS_MAX)
         };
@@ -73,27 +73,27 @@ impl Coalescing {
 impl Scheduler {
     /// Called when a mailbox takes mail again: coalesces the list's posts that waited for it, if there are many.
     pub(crate) fn mailbox_returned(&mut self, id: AddressId, waiters: &IdSet) {
-        let core = &mut self.core;
-        if !core.flows.coalesces {
+        let state = &mut self.state;
+        if !state.flows.coalesces {
             return;
         }
         let mut by_flow: BTreeMap<FlowNo, Vec<MessageNo>> = BTreeMap::new();
         for no in waiters {
             let no = MessageNo(no);
-            if let Some(flow) = core.messages.flow(no)
-                && !core.messages.is_held(no)
-                && core.messages.removable(no, &IdSet::one(id.0)).0.contains(id.0)
+            if let Some(flow) = state.messages.flow(no)
+                && !state.messages.is_held(no)
+                && state.messages.removable(no, &IdSet::one(id.0)).0.contains(id.0)
             {
                 by_flow.entry(flow).or_default().push(no);
             }
         }
         for (flow, posts) in by_flow {
-            let over = core.flows.get(flow).rules.coalesce_over.unwrap_or(u32::MAX) as usize;
+            let over = state.flows.get(flow).rules.coalesce_over.unwrap_or(u32::MAX) as usize;
             if posts.len() > over && posts.len() <= POSTS_MAX {
                 for no in &posts {
-                    core.messages.reserve(*no, &IdSet::one(id.0));
+                    state.messages.reserve(*no, &IdSet::one(id.0));
                 }
-                ask_for_digest(core, flow, posts, vec![id]);
+                ask_for_digest(state, flow, posts, vec![id]);
             }
         }
     }
@@ -108,7 +108,7 @@ impl Scheduler {
             let no = MessageNo(next);
             steps -= 1;
             // The message is still in line: it goes back in, and leaves it with its recipients.
-            self.core.sites.get(job.site).lines.insert(job.flow, job.class, no);
+            self.state.sites.get(job.site).lines.insert(job.flow, job.class, no);
             if self.choice(store, now).is_stopped(job.site, no) {
                 job.cursor = Some(next);
                 continue;
@@ -119,10 +119,10 @@ impl Scheduler {
             let ids = taken.ids;
             if ids.is_empty() {
                 job.cursor = Some(next);
-                self.core.sites.get(job.site).lines.remove(job.flow, no);
-                if self.core.messages.is_live(no) && steps == 0 {
+                self.state.sites.get(job.site).lines.remove(job.flow, no);
+                if self.state.messages.is_live(no) && steps == 0 {
                     // There may be more recipients; they go one by one.
-                    self.core.sites.get(job.site).lines.insert(job.flow, job.class, no);
+                    self.state.sites.get(job.site).lines.insert(job.flow, job.class, no);
                 }
                 continue;
             }
@@ -136,10 +136,10 @@ impl Scheduler {
     }
 
     fn coalesce_end(&mut self, store: &Store, job: CoalesceSearch, now: Ms) {
-        let over = self.core.flows.get(job.flow).rules.coalesce_over.unwrap_or(u32::MAX) as usize;
+        let over = self.state.flows.get(job.flow).rules.coalesce_over.unwrap_or(u32::MAX) as usize;
         let rest = job.cursor.map_or_else(|| job.waiting.iter(), |after| job.waiting.iter_from(after));
         for no in rest {
-            self.core.sites.get(job.site).lines.insert(job.flow, job.class, MessageNo(no));
+            self.state.sites.get(job.site).lines.insert(job.flow, job.class, MessageNo(no));
         }
         let mut groups: BTreeMap<Vec<MessageNo>, Vec<AddressId>> = BTreeMap::new();
         for (id, posts) in job.found {
@@ -154,21 +154,21 @@ impl Scheduler {
         for (posts, mut ids) in groups {
             ids.sort_unstable();
             for no in &posts {
-                self.core.messages.reserve(*no, &ids.iter().map(|id| id.0).collect());
+                self.state.messages.reserve(*no, &ids.iter().map(|id| id.0).collect());
                 for id in &ids {
                     self.requeue(store, *no, *id, now);
                 }
             }
-            ask_for_digest(&mut self.core, job.flow, posts, ids);
+            ask_for_digest(&mut self.state, job.flow, posts, ids);
         }
-        self.core.sites.mark_dirty(job.site);
+        self.state.sites.mark_dirty(job.site);
     }
 }
 
-fn ask_for_digest(core: &mut SchedState, flow: FlowNo, posts: Vec<MessageNo>, ids: Vec<AddressId>) {
-    let list = match &core.flows.get(flow).key {
+fn ask_for_digest(state: &mut SchedState, flow: FlowNo, posts: Vec<MessageNo>, ids: Vec<AddressId>) {
+    let list = match &state.flows.get(flow).key {
         Some(FlowKey::List(list)) => list.clone(),
         _ => "".into(),
     };
-    core.effects.push(Effect::Coalesce { list, posts, ids });
+    state.effects.push(Effect::Coalesce { list, posts, ids });
 }

@@ -52,109 +52,109 @@ pub struct Notices {
 
 impl Notices {
     /// Age at which a message's delay is reported.
-    fn warn_ms(core: &SchedState, no: MessageNo) -> Option<Ms> {
-        let own = core.messages.flow(no).and_then(|flow| core.flows.get(flow).rules.warn_ms);
-        own.or(if core.messages.is_bulk(no) { core.cfg.bulk_warn_ms } else { core.cfg.warn_ms })
+    fn warn_ms(state: &SchedState, no: MessageNo) -> Option<Ms> {
+        let own = state.messages.flow(no).and_then(|flow| state.flows.get(flow).rules.warn_ms);
+        own.or(if state.messages.is_bulk(no) { state.cfg.bulk_warn_ms } else { state.cfg.warn_ms })
     }
 
-    fn shortest_warning(core: &SchedState) -> Option<Ms> {
-        let own = core.flows.shortest_warning();
-        [core.cfg.warn_ms, core.cfg.bulk_warn_ms, own].into_iter().flatten().min()
+    fn shortest_warning(state: &SchedState) -> Option<Ms> {
+        let own = state.flows.shortest_warning();
+        [state.cfg.warn_ms, state.cfg.bulk_warn_ms, own].into_iter().flatten().min()
     }
 
     /// Checks waiting messages again, because warning times may have changed. A timer that is already set fires once
     /// more, which does no harm.
-    pub fn warn_anew(&self, core: &mut SchedState) {
+    pub fn warn_anew(&self, state: &mut SchedState) {
         if self.armed {
-            core.timers.set(0, Timer::Warnings);
+            state.timers.set(0, Timer::Warnings);
         }
     }
 
     /// Watches a message that was accepted.
-    pub fn watch(&mut self, core: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
-        let Some(shortest) = Self::shortest_warning(core) else { return Self::watch_post(core, store, no, now) };
+    pub fn watch(&mut self, state: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
+        let Some(shortest) = Self::shortest_warning(state) else { return Self::watch_post(state, store, no, now) };
         let Some(accepted) = store.message(no).map(Message::accepted) else { return };
-        let accepted = core.time.steady(accepted);
-        if Self::warn_ms(core, no).is_some_and(|ms| now.saturating_sub(accepted) >= ms) {
-            core.messages.warn(no);
+        let accepted = state.time.steady(accepted);
+        if Self::warn_ms(state, no).is_some_and(|ms| now.saturating_sub(accepted) >= ms) {
+            state.messages.warn(no);
         }
         if !self.armed {
             self.armed = true;
-            core.timers.set((accepted + shortest).max(now), Timer::Warnings);
+            state.timers.set((accepted + shortest).max(now), Timer::Warnings);
         }
-        Self::watch_post(core, store, no, now);
+        Self::watch_post(state, store, no, now);
     }
 
-    fn watch_post(core: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
+    fn watch_post(state: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
         let Some(message) = store.message(no) else { return };
         if message.pending().len() > 1
             && message.list().is_some()
-            && let Some(active) = core.messages.begin(no)
+            && let Some(active) = state.messages.begin(no)
         {
             active.extra.get_or_insert_default().pending_before = message.pending().len() as u32;
-            core.timers.set(now + QUIET_MS, Timer::Stragglers(no));
+            state.timers.set(now + QUIET_MS, Timer::Stragglers(no));
         }
     }
 
     /// Reports the messages that have become old enough for a warning.
-    pub fn warnings_due(&mut self, core: &mut SchedState, store: &Store, now: Ms) {
+    pub fn warnings_due(&mut self, state: &mut SchedState, store: &Store, now: Ms) {
         self.armed = false;
-        let Some(shortest) = Self::shortest_warning(core) else { return };
+        let Some(shortest) = Self::shortest_warning(state) else { return };
         for _ in 0..WARNED_MAX {
             let cursor = self.cursor;
-            let mut next = core.messages.next(cursor);
-            if next.is_none() && cursor.is_some_and(|cursor| cursor > core.newest) {
-                next = core.messages.next(None); // numbers have wrapped
+            let mut next = state.messages.next(cursor);
+            if next.is_none() && cursor.is_some_and(|cursor| cursor > state.newest) {
+                next = state.messages.next(None); // numbers have wrapped
             }
             let Some(no) = next else { return };
             let Some(accepted) = store.message(MessageNo(no)).map(Message::accepted) else {
                 self.cursor = Some(no);
                 continue;
             };
-            let accepted = core.time.steady(accepted);
+            let accepted = state.time.steady(accepted);
             if accepted + shortest > now {
                 self.armed = true;
-                core.timers.set(accepted + shortest, Timer::Warnings);
+                state.timers.set(accepted + shortest, Timer::Warnings);
                 return;
             }
             self.cursor = Some(no);
-            match Self::warn_ms(core, MessageNo(no)).map(|ms| accepted + ms) {
-                Some(at) if at > now => core.timers.set(at, Timer::Warn(MessageNo(no))),
-                Some(_) => Self::warn(core, MessageNo(no)),
+            match Self::warn_ms(state, MessageNo(no)).map(|ms| accepted + ms) {
+                Some(at) if at > now => state.timers.set(at, Timer::Warn(MessageNo(no))),
+                Some(_) => Self::warn(state, MessageNo(no)),
                 None => {}
             }
         }
         self.armed = true;
-        core.timers.set(now, Timer::Warnings);
+        state.timers.set(now, Timer::Warnings);
     }
 
-    pub fn warn(core: &mut SchedState, no: MessageNo) {
-        if core.messages.warn(no) {
-            core.effects.push(Effect::Delayed { no });
+    pub fn warn(state: &mut SchedState, no: MessageNo) {
+        if state.messages.warn(no) {
+            state.effects.push(Effect::Delayed { no });
         }
     }
 
     /// Checks whether the fast lane has finished a post.
-    pub fn stragglers_due(core: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
-        let (Some(active), Some(message)) = (core.messages.get_mut(no), store.message(no)) else { return };
+    pub fn stragglers_due(state: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
+        let (Some(active), Some(message)) = (state.messages.get_mut(no), store.message(no)) else { return };
         let Some(extra) = active.extra.as_mut() else { return };
         let pending = message.pending().len() as u32;
         let is_quiet = std::mem::replace(&mut extra.pending_before, pending) == pending;
         let is_spread = extra.activation.is_none() && extra.held.is_none();
-        let is_late = core.time.wall(now).saturating_sub(message.accepted()) > QUIET_WITHIN_MS;
-        if is_late || is_quiet && is_spread && core.flows.wanting == [0, 0] {
+        let is_late = state.time.wall(now).saturating_sub(message.accepted()) > QUIET_WITHIN_MS;
+        if is_late || is_quiet && is_spread && state.flows.wanting == [0, 0] {
             extra.pending_before = 0;
-            core.effects.push(Effect::FastDone { no, pending });
-            core.messages.rest(no);
+            state.effects.push(Effect::FastDone { no, pending });
+            state.messages.rest(no);
         } else {
-            core.timers.set(now + QUIET_MS, Timer::Stragglers(no));
+            state.timers.set(now + QUIET_MS, Timer::Stragglers(no));
         }
     }
 
     /// Counts a 5xx at RCPT.
-    pub fn strike(&mut self, core: &mut SchedState, no: MessageNo, outcome: &RcptOutcome, now: Ms) {
-        let Some(flow) = core.messages.flow(no) else { return };
-        let entry = core.flows.get(flow);
+    pub fn strike(&mut self, state: &mut SchedState, no: MessageNo, outcome: &RcptOutcome, now: Ms) {
+        let Some(flow) = state.messages.flow(no) else { return };
+        let entry = state.flows.get(flow);
         let (posts_max, ms_max) = (entry.rules.suspend_posts, entry.rules.suspend_ms);
         let Some(FlowKey::List(list)) = entry.key.clone() else { return };
         if posts_max.is_none() && ms_max.is_none() {
@@ -176,21 +176,21 @@ impl Notices {
         let long = ms_max.is_some_and(|ms| posts > 1 && Ms::from(now_s - since_s) * 1_000 >= ms);
         if long || posts_max.is_some_and(|max| posts >= max) {
             self.end_strikes(&list, outcome.id);
-            core.effects.push(Effect::Suspend {
+            state.effects.push(Effect::Suspend {
                 list,
                 id: outcome.id,
                 posts,
-                since: core.time.wall(Ms::from(since_s) * 1_000),
+                since: state.time.wall(Ms::from(since_s) * 1_000),
                 text: Arc::clone(&outcome.text),
             });
         }
     }
 
     /// Clears the counts after a delivery.
-    pub fn end_strikes_of(&mut self, core: &SchedState, no: MessageNo, id: AddressId) {
+    pub fn end_strikes_of(&mut self, state: &SchedState, no: MessageNo, id: AddressId) {
         if !self.strikes.is_empty()
-            && let Some(flow) = core.messages.flow(no)
-            && let Some(FlowKey::List(list)) = &core.flows.get(flow).key
+            && let Some(flow) = state.messages.flow(no)
+            && let Some(FlowKey::List(list)) = &state.flows.get(flow).key
         {
             self.end_strikes(list, id);
         }

@@ -22,25 +22,25 @@ impl Scheduler {
     /// Tries everything of a site now: ends the clocks of its hosts and of the mail that waits for it. The next ticks
     /// do the work.
     pub fn flush_site(&mut self, site: SiteId) {
-        if site.0 as usize >= self.core.sites.list.len() {
+        if site.0 as usize >= self.state.sites.list.len() {
             return;
         }
-        self.core.sites.end_host_clocks(site);
-        self.core.sites.refresh(site, true);
+        self.state.sites.end_host_clocks(site);
+        self.state.sites.refresh(site, true);
         self.operator.flushes.push_back(Flush { site: Some(site), slot: 0 });
     }
 
     /// Looks a domain up now whose lookup waits for its clock.
     pub fn flush_domain(&mut self, domain: DomainId, now: Ms) {
         let now = self.steady(now);
-        self.domains.end_clock(&mut self.core, domain, now);
+        self.domains.end_clock(&mut self.state, domain, now);
     }
 
     /// Tries everything now.
     pub fn flush_all(&mut self) {
-        for site in 0..self.core.sites.list.len() {
-            self.core.sites.end_host_clocks(SiteId(site as u32));
-            self.core.sites.refresh(SiteId(site as u32), true);
+        for site in 0..self.state.sites.list.len() {
+            self.state.sites.end_host_clocks(SiteId(site as u32));
+            self.state.sites.refresh(SiteId(site as u32), true);
         }
         self.operator.flushes.push_back(Flush { site: None, slot: 0 });
     }
@@ -48,7 +48,7 @@ impl Scheduler {
     /// Continues with the first flush.
     pub(crate) fn flush_on(&mut self, store: &Store, now: Ms) {
         let Some(mut flush) = self.operator.flushes.pop_front() else { return };
-        let (domains, failure, timers) = (&mut self.domains, &mut self.failure, &mut self.core.timers);
+        let (domains, failure, timers) = (&mut self.domains, &mut self.failure, &mut self.state.timers);
         let at_site = |site: Option<SiteId>, domain: Option<DomainId>, domains: &Domains| {
             site.is_none() || domain.and_then(|d| domains.peek(d)).is_some_and(|d| d.site == site)
         };

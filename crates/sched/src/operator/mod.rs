@@ -65,7 +65,7 @@ impl OperatorTasks {
 impl Scheduler {
     /// Hands out no more of the message until [`Scheduler::release_message`]; transactions in flight finish.
     pub fn hold_message(&mut self, no: MessageNo) {
-        if self.core.messages.hold(no) && !self.failure.mailboxes.is_empty() {
+        if self.state.messages.hold(no) && !self.failure.mailboxes.is_empty() {
             self.operator.probes.push_back((no, None));
         }
     }
@@ -73,7 +73,7 @@ impl Scheduler {
     /// Ends a hold: the message waits again where it would be without it, behind its clocks.
     pub fn release_message(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let now = self.steady(now);
-        let Some(held) = self.core.messages.release(no) else { return };
+        let Some(held) = self.state.messages.release(no) else { return };
         if held.unseen {
             let small = store.message(no).is_some_and(|message| message.pending().len() <= SMALL_RECIPIENTS_MAX);
             return self.begin(store, no, small, now);
@@ -87,25 +87,25 @@ impl Scheduler {
     /// Splits `ids` into recipients that an operator may take out now and recipients in a transaction. Failed
     /// recipients whose report is being made, and those that another action is taking out, are in neither.
     pub fn removable(&self, no: MessageNo, ids: &IdSet) -> (IdSet, IdSet) {
-        self.core.messages.removable(no, ids)
+        self.state.messages.removable(no, ids)
     }
 
     /// Keeps recipients back until [`Scheduler::removed`] or [`Scheduler::unreserve`].
     pub fn reserve(&mut self, no: MessageNo, ids: &IdSet) {
-        self.core.messages.reserve(no, ids);
+        self.state.messages.reserve(no, ids);
     }
 
     /// Reserves again those of `ids` that are still pending and no longer in a transaction, and returns them. They were
     /// reserved in a transaction, but another action on them may have ended, and free recipients without a reservation
     /// may be handed out at any moment. Recipients that failed in between are left to their report.
     pub fn reserve_free(&mut self, store: &Store, no: MessageNo, ids: &IdSet) -> IdSet {
-        store.message(no).map(|message| self.core.messages.reserve_free(no, message, ids)).unwrap_or_default()
+        store.message(no).map(|message| self.state.messages.reserve_free(no, message, ids)).unwrap_or_default()
     }
 
     /// Called when the action's batch was refused: the recipients go on as before.
     pub fn unreserve(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
         let now = self.steady(now);
-        for id in &self.core.messages.end_reservation(no, ids) {
+        for id in &self.state.messages.end_reservation(no, ids) {
             self.make_ready(store, no, AddressId(id), now);
         }
     }
@@ -114,7 +114,7 @@ impl Scheduler {
     /// is proportional to `ids`.
     pub fn removed(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
         let now = self.steady(now);
-        self.core.messages.end_reservation(no, ids);
+        self.state.messages.end_reservation(no, ids);
         let is_gone = store.message(no).is_none();
         self.waits.removals |= is_gone;
         for id in ids {
@@ -126,12 +126,12 @@ impl Scheduler {
                 self.leave_line(domain, no);
             }
         }
-        report_if_last(&mut self.core, store, no);
+        report_if_last(&mut self.state, store, no);
     }
 
     fn leave_line(&mut self, domain: DomainId, no: MessageNo) {
         let Some(site) = self.domains.peek(domain).and_then(|d| d.site) else { return };
-        let is_single = self.core.sites.get(site).domains.len() == 1;
+        let is_single = self.state.sites.get(site).domains.len() == 1;
         let mut is_last = is_single;
         if !is_single && let Some(domains) = self.waits.at_sites.get_mut(&(site, no)) {
             domains.retain(|d| *d != domain);
@@ -139,7 +139,7 @@ impl Scheduler {
         }
         if is_last {
             self.waits.at_sites.remove(&(site, no));
-            self.core.sites.get(site).lines.remove_gone(no);
+            self.state.sites.get(site).lines.remove_gone(no);
         }
     }
 
@@ -154,41 +154,41 @@ impl Scheduler {
             if let Some(site) = self.site_of(domain) {
                 self.try_site_now(site, domain, no, sender, now);
             } else {
-                self.domains.end_clock(&mut self.core, domain, now);
+                self.domains.end_clock(&mut self.state, domain, now);
             }
             self.failure.mailboxes.end_strikes(id);
             if self.failure.recipients.forget(no, id) {
                 self.make_ready(store, no, id, now);
             }
-            for no in self.failure.mailboxes.try_now(&self.core, no, id, now) {
+            for no in self.failure.mailboxes.try_now(&self.state, no, id, now) {
                 self.make_ready(store, no, id, now);
             }
         }
     }
 
     fn try_site_now(&mut self, site: SiteId, domain: DomainId, no: MessageNo, sender: u64, now: Ms) {
-        if self.core.sites.get(site).deferrals > 0 {
-            self.failure.deferrals.end(&mut self.core, site, no, sender);
+        if self.state.sites.get(site).deferrals > 0 {
+            self.failure.deferrals.end(&mut self.state, site, no, sender);
         }
-        if self.core.sites.clock(site, now).is_some() {
-            self.core.sites.end_host_clocks(site);
+        if self.state.sites.clock(site, now).is_some() {
+            self.state.sites.end_host_clocks(site);
         }
         // All hosts of the site have failed: the domain may have moved.
-        if self.core.sites.has_failed(site) {
-            self.domains.look_up_again(&mut self.core, domain, now);
+        if self.state.sites.has_failed(site) {
+            self.domains.look_up_again(&mut self.state, domain, now);
         }
     }
 
     /// Called when a held message has ended: the next ticks make its places forget it.
     pub(crate) fn held_is_gone(&mut self, no: MessageNo, held: &HeldPlaces) {
-        self.core.messages.held -= 1;
+        self.state.messages.held -= 1;
         self.waits.removals = true;
         self.remove_gone_held(no, held);
     }
 
     fn remove_gone_held(&mut self, no: MessageNo, held: &HeldPlaces) {
         for site in &held.sites {
-            self.waits.remove_gone_at(&mut self.core.sites, SiteId(site), no);
+            self.waits.remove_gone_at(&mut self.state.sites, SiteId(site), no);
         }
         for domain in held.explicit.iter().chain(&held.bulk) {
             self.waits.traces.push_back((DomainId(domain), no));
@@ -202,7 +202,7 @@ impl Scheduler {
             && let Some((domain, no)) = self.waits.traces.pop_front()
         {
             steps -= 1;
-            if !self.core.messages.is_live(no) {
+            if !self.state.messages.is_live(no) {
                 self.choice(store, now).forget(domain, no);
                 self.end_clocks_of_gone(store, now);
             }
@@ -215,7 +215,7 @@ impl Scheduler {
             let pending = message.pending();
             for id in cursor.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
                 cursor = Some(id);
-                for other in self.failure.mailboxes.end_probe(&self.core, no, AddressId(id), now) {
+                for other in self.failure.mailboxes.end_probe(&self.state, no, AddressId(id), now) {
                     self.make_ready(store, other, AddressId(id), now);
                 }
                 steps -= 1;
@@ -231,7 +231,7 @@ impl Scheduler {
         while steps > 0
             && let Some((no, mut held)) = self.operator.releases.pop_front()
         {
-            let Some((class, flow)) = self.core.messages.class_and_flow(no) else {
+            let Some((class, flow)) = self.state.messages.class_and_flow(no) else {
                 self.remove_gone_held(no, &held);
                 continue;
             };
@@ -240,8 +240,8 @@ impl Scheduler {
             {
                 steps -= 1;
                 held.sites.remove(site);
-                self.core.enter_line(SiteId(site), flow, class, no);
-                self.core.sites.mark_dirty(SiteId(site));
+                self.state.enter_line(SiteId(site), flow, class, no);
+                self.state.sites.mark_dirty(SiteId(site));
             }
             for is_bulk in [true, false] {
                 let domains = if is_bulk { &mut held.bulk } else { &mut held.explicit };

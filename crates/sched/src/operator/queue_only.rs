@@ -19,7 +19,7 @@ impl Scheduler {
     /// Makes a scope queue-only for this reason, which may be empty, or ends that (`None`); the next ticks bring its
     /// waiting mail back.
     pub fn set_queue_only(&mut self, scope: &Scope, reason: Option<&str>, by: ScopeOwner) {
-        if !self.core.queue_only.set(scope, reason, by) {
+        if !self.state.queue_only.set(scope, reason, by) {
             return;
         }
         self.keep_flows();
@@ -33,7 +33,7 @@ impl Scheduler {
 
     /// Sets the queue-only scopes of the configuration, with their reasons; its other scopes end.
     pub fn set_configured_queue_only(&mut self, wanted: &[(Scope, &str)]) {
-        for scope in self.core.queue_only.configured_beside(wanted) {
+        for scope in self.state.queue_only.configured_beside(wanted) {
             self.set_queue_only(&scope, None, ScopeOwner::Configuration);
         }
         for (scope, reason) in wanted {
@@ -43,36 +43,36 @@ impl Scheduler {
 
     /// The reason of the entry that keeps mail ([`crate::Keeper::QueueOnly`]).
     pub fn queue_only_reason(&self, no: u32) -> Option<String> {
-        self.core.queue_only.reason(no)
+        self.state.queue_only.reason(no)
     }
 
     /// Updates the queue-only flows after a change of the scopes or sources.
     pub(crate) fn keep_flows(&mut self) {
-        let kept = self.core.queue_only.of_flows(&self.core.cfg.sources);
-        self.core.flows.keep(kept);
+        let kept = self.state.queue_only.of_flows(&self.state.cfg.sources);
+        self.state.flows.keep(kept);
     }
 
     /// The scopes that are queue-only now.
     pub fn queue_only(&self) -> impl Iterator<Item = &Scope> {
-        self.core.queue_only.scopes()
+        self.state.queue_only.scopes()
     }
 
     /// Tries the mail in the queue once: retry clocks end, and queue-only mail goes. The next ticks do the work.
     pub fn run_queue(&mut self, now: Ms) {
-        let now = self.core.time.begin(now);
+        let now = self.state.time.begin(now);
         self.flush_all();
-        if !self.core.queue_only.is_empty() {
-            self.core.run = Some(Run { last: self.core.newest, begun: now, step: Step::Clocks });
+        if !self.state.queue_only.is_empty() {
+            self.state.run = Some(Run { last: self.state.newest, begun: now, step: Step::Clocks });
         }
     }
 
     /// When the current run began, if there is one.
     pub fn queue_run_since(&self) -> Option<Ms> {
-        self.core.run.map(|run| self.core.time.wall(run.begun))
+        self.state.run.map(|run| self.state.time.wall(run.begun))
     }
 
     pub(crate) fn is_queue_run_due(&self) -> bool {
-        let is_stepping = self.core.run.is_some_and(|run| run.step != Step::Sending);
+        let is_stepping = self.state.run.is_some_and(|run| run.step != Step::Sending);
         is_stepping || self.operator.look_at_run || !self.operator.relinks.is_empty()
     }
 
@@ -85,15 +85,15 @@ impl Scheduler {
                 }
             }
         }
-        let Some(mut run) = self.core.run else {
+        let Some(mut run) = self.state.run else {
             self.operator.look_at_run = false;
             return;
         };
         match run.step {
             // Mail that the clocks kept back is in line before the run decides which messages pass.
-            Step::Clocks if self.operator.has_flushes() || self.core.timers.next().is_some_and(|at| at <= now) => {}
+            Step::Clocks if self.operator.has_flushes() || self.state.timers.next().is_some_and(|at| at <= now) => {}
             Step::Clocks => {
-                let domains = self.core.queue_only.scopes().filter_map(|scope| match scope {
+                let domains = self.state.queue_only.scopes().filter_map(|scope| match scope {
                     Scope::Domain(domain) => Some(domain.as_str().into()),
                     _ => None,
                 });
@@ -101,30 +101,30 @@ impl Scheduler {
                 run.step = Step::Sites(0);
             }
             Step::Sites(first) => {
-                let (known, is_of_parts) = (self.core.sites.list.len() as u32, self.core.queue_only.is_of_parts());
+                let (known, is_of_parts) = (self.state.sites.list.len() as u32, self.state.queue_only.is_of_parts());
                 let end = (first + DIRTY_MAX).min(known);
                 for site in (first..end).map(SiteId) {
-                    let lines = &mut self.core.sites.get(site).lines;
-                    lines.let_pass(&self.core.flows, is_of_parts, &run, self.core.newest);
+                    let lines = &mut self.state.sites.get(site).lines;
+                    lines.let_pass(&self.state.flows, is_of_parts, &run, self.state.newest);
                     if lines.has_passing() {
-                        self.core.sites.mark_dirty(site);
+                        self.state.sites.mark_dirty(site);
                     }
                 }
                 run.step = if end < known { Step::Sites(end) } else { Step::Sending };
                 if run.step == Step::Sending {
-                    self.core.timers.set(now + RUN_LOOK_MS, Timer::QueueRun);
+                    self.state.timers.set(now + RUN_LOOK_MS, Timer::QueueRun);
                 }
             }
             Step::Sending if std::mem::take(&mut self.operator.look_at_run) => {
                 if self.is_queue_run_over(now.saturating_sub(run.begun)) {
-                    self.core.run = None;
+                    self.state.run = None;
                     return;
                 }
-                self.core.timers.set(now + RUN_LOOK_MS, Timer::QueueRun);
+                self.state.timers.set(now + RUN_LOOK_MS, Timer::QueueRun);
             }
             Step::Sending => {}
         }
-        self.core.run = Some(run);
+        self.state.run = Some(run);
     }
 
     /// Whether nothing passes any more and no more mail can reach its site.
@@ -134,7 +134,7 @@ impl Scheduler {
         if (is_coming || is_moving) && age_ms < RUN_LOOK_UPS_MS {
             return false;
         }
-        let (sites, flows) = (&mut self.core.sites, &self.core.flows);
+        let (sites, flows) = (&mut self.state.sites, &self.state.flows);
         (0..sites.list.len()).all(|site| {
             let entry = &mut sites.list[site];
             if entry.suspended && entry.lines.has_passing() {

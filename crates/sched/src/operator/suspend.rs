@@ -15,23 +15,23 @@ impl Scheduler {
     /// Sets the rules for a list's or sender's mail, for all later choices. Removing rules (`None`) leaves the class's
     /// defaults.
     pub fn set_rules(&mut self, key: FlowKey, rules: Option<FlowRules>) {
-        self.core.flows.set_rules(key, rules);
+        self.state.flows.set_rules(key, rules);
     }
 
     /// Hands out no more mail of the list or sender until it is resumed; transactions in flight finish, clocks go on.
     pub fn suspend_flow(&mut self, key: &FlowKey) {
-        self.core.flows.suspend(key);
+        self.state.flows.suspend(key);
     }
 
     /// Resumes the list or sender; the next ticks bring waiting mail back.
     pub fn resume_flow(&mut self, key: &FlowKey) {
-        self.core.flows.resume(key);
+        self.state.flows.resume(key);
         self.operator.resuming = Some(0);
     }
 
     /// Sends nothing more to the site (by its name, known or not) until it is resumed; transactions in flight finish.
     pub fn suspend_site(&mut self, name: &str) {
-        let sites = &mut self.core.sites;
+        let sites = &mut self.state.sites;
         if sites.suspended.iter().any(|n| &**n == name) {
             return;
         }
@@ -42,7 +42,7 @@ impl Scheduler {
     }
 
     pub fn resume_site(&mut self, name: &str) {
-        let sites = &mut self.core.sites;
+        let sites = &mut self.state.sites;
         sites.suspended.retain(|n| &**n != name);
         if let Some(site) = sites.named(name) {
             sites.get(site).suspended = false;
@@ -52,22 +52,22 @@ impl Scheduler {
 
     /// Begins a standing bounce, or changes its end or reason.
     pub fn begin_bounce(&mut self, bounce: StandingBounce, until: Ms, reason: &str) {
-        self.core.bounces.set(bounce, until, reason);
+        self.state.bounces.set(bounce, until, reason);
     }
 
     /// Ends a standing bounce. Recipients that it has already taken are still bounced.
     pub fn end_bounce(&mut self, bounce: &StandingBounce) {
-        self.core.bounces.end(bounce);
+        self.state.bounces.end(bounce);
     }
 
     /// The standing bounces in force, for mail that has not been accepted yet.
     pub fn bounces(&self) -> &Bounces {
-        &self.core.bounces
+        &self.state.bounces
     }
 
     /// Number of recipients that standing bounces took when their turn for a transaction came.
     pub fn bounced_in_passing(&self) -> u64 {
-        self.core.bounces.recipients
+        self.state.bounces.recipients
     }
 
     /// Begins or ends a suspension, a standing bounce or an operator's queue-only scope, by the names of
@@ -93,13 +93,13 @@ impl Scheduler {
     /// Looks again at sites with lines of flows that were suspended until now.
     pub(crate) fn resume_on(&mut self, now: Ms) {
         let Some(first) = self.operator.resuming else { return };
-        let core = &mut self.core;
-        let end = (first + DIRTY_MAX).min(core.sites.list.len() as u32);
+        let state = &mut self.state;
+        let end = (first + DIRTY_MAX).min(state.sites.list.len() as u32);
         for site in first..end {
-            if self.core.sites.get(SiteId(site)).lines.bring_back(&self.core.flows) {
+            if self.state.sites.get(SiteId(site)).lines.bring_back(&self.state.flows) {
                 self.consider(SiteId(site), now);
             }
         }
-        self.operator.resuming = (end < self.core.sites.list.len() as u32).then_some(end);
+        self.operator.resuming = (end < self.state.sites.list.len() as u32).then_some(end);
     }
 }

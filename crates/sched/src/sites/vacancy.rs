@@ -205,10 +205,10 @@ mod tests {
             world.run(3 * VACANT_MS);
         }
         assert_eq!((world.mail, world.connects), (10_000, 10_000));
-        let sites = &world.sched.core.sites;
+        let sites = &world.sched.state.sites;
         assert_eq!(sites.known(), (0, 0));
         assert!(sites.list.len() <= 50 && sites.hosts.len() <= 50, "{} {}", sites.list.len(), sites.hosts.len());
-        assert_eq!(world.sched.core.timers.len(), 0);
+        assert_eq!(world.sched.state.timers.len(), 0);
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         world.forget(id);
         // Past the time at which the host is checked for vacancy.
         world.run(VACANT_MS + 60_000);
-        assert_eq!(world.sched.core.sites.known(), (0, 1));
+        assert_eq!(world.sched.state.sites.known(), (0, 1));
         world.mail_to(DEAD - 1);
         world.run(60_000);
         assert_eq!(world.connects, before, "another site finds the host with its clock");

@@ -49,7 +49,7 @@ impl Scheduler {
     /// All attempts, or those at hosts of a site. Visits each connection, unless the site has none being made.
     pub(super) fn attempts(&self, at: Option<SiteId>) -> Attempts {
         let mut found = Attempts::default();
-        let site = at.and_then(|site| self.core.sites.peek(site));
+        let site = at.and_then(|site| self.state.sites.peek(site));
         if site.is_some_and(|site| site.paths.iter().all(|path| path.conns == path.greeted)) {
             return found;
         }
@@ -69,7 +69,7 @@ impl Scheduler {
         sources: SourceSet,
         attempts: &Attempts,
     ) -> Option<ConnectionAttempt> {
-        let entry = self.core.sites.peek(site).filter(|_| !attempts.is_empty())?;
+        let entry = self.state.sites.peek(site).filter(|_| !attempts.is_empty())?;
         if entry.paths_of(sources).any(|(_, path)| path.greeted > 0) {
             return None;
         }
@@ -79,6 +79,6 @@ impl Scheduler {
 
     /// The attempt with its time as wall-clock time.
     pub(super) fn dated(&self, attempt: ConnectionAttempt) -> ConnectionAttempt {
-        ConnectionAttempt { since: self.core.time.wall(attempt.since), ..attempt }
+        ConnectionAttempt { since: self.state.time.wall(attempt.since), ..attempt }
     }
 }

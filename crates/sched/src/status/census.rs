@@ -238,7 +238,7 @@ impl Census {
             .unwrap_or_else(|| ConnectionStates { silent: sched.silent(), attempts: sched.attempts(None) });
         let mut seen = VisitedSites { now: sched.steady(now), sites: std::mem::take(&mut self.seen), open };
         seen.sites.clear();
-        self.newest = sched.core.newest;
+        self.newest = sched.state.newest;
         let is_done = loop {
             // Checked before the next message is begun, or that one would count as begun.
             if ids_max == 0 {
@@ -246,7 +246,7 @@ impl Census {
             }
             let no = match (self.id, self.message) {
                 (Some(_), no) => no,
-                (None, after) => sched.core.messages.next(after),
+                (None, after) => sched.state.messages.next(after),
             };
             let Some(no) = no else { break true };
             self.message = Some(no);
@@ -336,7 +336,7 @@ struct VisitedSites {
 impl Scheduler {
     /// The last reply behind a count, if still known.
     pub fn reply_behind(&self, count: &CauseCount) -> Option<&HostReply> {
-        self.core.reasons.get(count.reason)
+        self.state.reasons.get(count.reason)
     }
 
     /// Calls `each` for one message's pending recipients after `after`, at most `ids_max` of them, with the site of
@@ -350,7 +350,7 @@ impl Scheduler {
         now: Ms,
         each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
-        let is_sending = self.core.messages.get(no).is_some_and(|active| !active.in_flight.is_empty());
+        let is_sending = self.state.messages.get(no).is_some_and(|active| !active.in_flight.is_empty());
         let silent = if is_sending { self.silent() } else { SilentRecipients::default() };
         let open = ConnectionStates { silent, attempts: self.attempts(None) };
         let mut seen = VisitedSites { now: self.steady(now), sites: Map::default(), open };
@@ -370,7 +370,7 @@ impl Scheduler {
         seen: &mut VisitedSites,
         mut each: impl FnMut(AddressId, Option<SiteId>, CauseCount),
     ) -> bool {
-        let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return true };
+        let Some(message) = store.message(no).filter(|_| self.state.messages.is_live(no)) else { return true };
         let (of_message, pending) = (self.of_message(store, no, message), message.pending());
         let sources = of_message.sources;
         *ids_max = ids_max.saturating_sub(MESSAGE_STEPS).max(1);
@@ -390,7 +390,7 @@ impl Scheduler {
             });
             let silent_since = |no, id| seen.open.silent.get(&(no, id)).copied();
             let place = self.place(&of_message, AddressId(id), domain, at.as_ref(), silent_since, seen.now);
-            let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
+            let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.state.time.wall(until));
             let attempt = place.attempt.map(|attempt| self.dated(attempt));
             let (cause, reason, keeper) = (place.cause, place.reason, place.keeper);
             each(AddressId(id), site, CauseCount { cause, recipients: 1, next_try, attempt, keeper, reason });

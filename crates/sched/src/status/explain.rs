@@ -106,7 +106,7 @@ pub struct SiteExplanation {
 impl Scheduler {
     pub fn explain_site(&self, site: SiteId, now: Ms) -> Option<SiteExplanation> {
         let status = self.site_status(site, now)?;
-        let (now, time) = (self.steady(now), self.core.time);
+        let (now, time) = (self.steady(now), self.state.time);
         let waits_for = match self.waits_for(site, SourceSet::ALL, now) {
             WaitsFor::HostClock(until) => WaitsFor::HostClock(time.wall(until)),
             WaitsFor::Rate(until) => WaitsFor::Rate(time.wall(until)),
@@ -114,9 +114,9 @@ impl Scheduler {
             WaitsFor::Full(until) => WaitsFor::Full(time.wall(until)),
             other => other,
         };
-        let entry = self.core.sites.peek(site)?;
-        let max = entry.connections_max(self.core.cfg.connections_per_site_max);
-        let (adapts, least) = (self.core.cfg.strategies.adaptation, self.core.cfg.fast_silence_ms);
+        let entry = self.state.sites.peek(site)?;
+        let max = entry.connections_max(self.state.cfg.connections_per_site_max);
+        let (adapts, least) = (self.state.cfg.strategies.adaptation, self.state.cfg.fast_silence_ms);
         let paths = entry.paths.iter().enumerate().map(|(source, path)| PathStatus {
             source: source as SourceNo,
             connections: path.conns,
@@ -132,7 +132,7 @@ impl Scheduler {
         });
         let paths: Vec<PathStatus> = paths.collect();
         let lines = entry.lines.list.iter().chain(&entry.lines.aside).filter(|line| !line.waiting.is_empty());
-        let flows = &self.core.flows;
+        let flows = &self.state.flows;
         let flows: Vec<_> =
             lines.map(|line| (flows.get(line.flow).key.clone(), line.class != ORDINARY, line.waiting.len())).collect();
         let (limits, mut history) = (entry.limits, entry.history);
@@ -145,20 +145,20 @@ impl Scheduler {
     }
 
     fn hosts_of(&self, site: SiteId, attempts: &Attempts, now: Ms) -> Vec<HostStatus> {
-        let Some(entry) = self.core.sites.list.get(site.0 as usize) else { return Vec::new() };
+        let Some(entry) = self.state.sites.list.get(site.0 as usize) else { return Vec::new() };
         let mut all = Vec::new();
         for (source, path) in entry.paths.iter().enumerate() {
             for (target, no) in entry.targets.iter().zip(&path.hosts) {
-                let host = &self.core.sites.hosts[*no as usize];
+                let host = &self.state.sites.hosts[*no as usize];
                 all.push(HostStatus {
                     host: target.host.clone(),
                     addr: target.addr.clone(),
                     source: source as SourceNo,
                     fails: host.fails,
-                    until: Some(host.until).filter(|until| *until > now).map(|until| self.core.time.wall(until)),
+                    until: Some(host.until).filter(|until| *until > now).map(|until| self.state.time.wall(until)),
                     is_probed: host.probe.is_some(),
                     is_silent: host.silent > 0,
-                    reason: self.core.reasons.get(host.reason).cloned(),
+                    reason: self.state.reasons.get(host.reason).cloned(),
                     attempt: attempts.get(no).map(|attempt| self.dated(*attempt)),
                 });
             }
@@ -168,19 +168,19 @@ impl Scheduler {
 
     /// The reason why mail from some sources waits.
     pub(super) fn waits_for(&self, site: SiteId, sources: SourceSet, now: Ms) -> WaitsFor {
-        let (adapts, default) = (self.core.cfg.strategies.adaptation, self.core.cfg.connections_per_site_max);
-        let Some(entry) = self.core.sites.peek(site) else { return WaitsFor::Nothing };
+        let (adapts, default) = (self.state.cfg.strategies.adaptation, self.state.cfg.connections_per_site_max);
+        let Some(entry) = self.state.sites.peek(site) else { return WaitsFor::Nothing };
         if entry.suspended {
             return WaitsFor::Operator;
         }
         if entry.lines.is_empty() && entry.offers.is_empty() {
             return WaitsFor::Nothing;
         }
-        if let Some((until, _)) = self.core.sites.clock_of(site, sources, now) {
+        if let Some((until, _)) = self.state.sites.clock_of(site, sources, now) {
             return WaitsFor::HostClock(until);
         }
         let max = entry.connections_max(default);
-        let (given, time) = (&self.core.cfg.sources, self.core.time);
+        let (given, time) = (&self.state.cfg.sources, self.state.time);
         let paths = || entry.paths_of(sources);
         let waits = paths().map(|(source, path)| (path.wait(given.get(usize::from(source)), time, now), path));
         if let Some((Some(until), path)) = waits.min_by_key(|(until, _)| *until) {
@@ -215,8 +215,8 @@ impl Scheduler {
     /// Whether some host may be tried from some source.
     fn room_at(&self, site: SiteId, sources: SourceSet, now: Ms) -> Pick {
         let mut rng = fastrand::Rng::with_seed(0);
-        let paths = self.core.sites.peek(site).into_iter().flat_map(|entry| entry.paths_of(sources));
-        let picks = paths.map(|(source, _)| self.core.sites.pick(site, source, now, &mut rng));
+        let paths = self.state.sites.peek(site).into_iter().flat_map(|entry| entry.paths_of(sources));
+        let picks = paths.map(|(source, _)| self.state.sites.pick(site, source, now, &mut rng));
         let rank = |pick: &Pick| match pick {
             Pick::Target(_) => 0,
             Pick::Full(_) => 1,

@@ -99,29 +99,29 @@ pub struct TableSizes {
 
 impl Scheduler {
     pub fn load(&self) -> TableSizes {
-        let (sites, hosts) = self.core.sites.known();
+        let (sites, hosts) = self.state.sites.known();
         TableSizes {
-            messages: self.core.messages.len(),
+            messages: self.state.messages.len(),
             sites,
             hosts,
             connections_fast: self.pool.fast,
             connections_slow: self.pool.slow,
-            wanting: self.core.flows.wanting.iter().sum(),
+            wanting: self.state.flows.wanting.iter().sum(),
             lists: self.waits.lists.len(),
             clocks: self.failure.clocks(),
-            timers: self.core.timers.len(),
+            timers: self.state.timers.len(),
             look_ups_waiting: self.domains.look_ups.waiting(),
             at_site_max: self.pool.at_site_max,
         }
     }
 
     pub fn site_name(&self, site: SiteId) -> Option<&str> {
-        self.core.sites.peek(site).map(|s| &*s.key)
+        self.state.sites.peek(site).map(|s| &*s.key)
     }
 
     /// Finds a site by its name, as in [`SiteStatus::name`].
     pub fn site_named(&self, name: &str) -> Option<SiteId> {
-        self.core.sites.named(name)
+        self.state.sites.named(name)
     }
 
     /// The site of a domain, once known.
@@ -131,7 +131,7 @@ impl Scheduler {
 
     /// Connections open to a domain's hosts.
     pub fn connections_at(&self, domain: DomainId) -> usize {
-        let site = self.site_of(domain).and_then(|site| self.core.sites.list.get(site.0 as usize));
+        let site = self.site_of(domain).and_then(|site| self.state.sites.list.get(site.0 as usize));
         site.map_or(0, crate::sites::Site::conns)
     }
 
@@ -140,14 +140,14 @@ impl Scheduler {
         let Some(site) = self.pool.get(conn).filter(|c| c.state != State::Closing).map(|c| c.hop.site) else {
             return SmallVec::new();
         };
-        let all = self.core.sites.get(site).domains.iter().map(DomainId);
+        let all = self.state.sites.get(site).domains.iter().map(DomainId);
         all.filter(|domain| self.domains.peek(*domain).is_some_and(|d| d.site == Some(site))).take(8).collect()
     }
 
     /// How a host of this preference belongs to the connection's site.
     pub fn way_of(&mut self, conn: ConnId, preference: u16) -> Option<HostRole> {
         let site = self.pool.get(conn).map(|entry| entry.hop.site)?;
-        let site = self.core.sites.peek(site)?;
+        let site = self.state.sites.peek(site)?;
         let is_best = site.targets.iter().all(|target| target.preference >= preference);
         Some(HostRole { is_route: site.key.starts_with("route:"), is_best })
     }
@@ -155,28 +155,28 @@ impl Scheduler {
     /// When a domain is looked up next, and the last failure of its look-up.
     pub fn look_up_of(&self, domain: DomainId) -> Option<(Option<Ms>, Option<HostReply>)> {
         let entry = self.domains.peek(domain)?;
-        let until = (entry.look_up == LookUp::Clock).then(|| self.core.time.wall(entry.until));
-        Some((until, self.core.reasons.get(entry.reason).cloned()))
+        let until = (entry.look_up == LookUp::Clock).then(|| self.state.time.wall(entry.until));
+        Some((until, self.state.reasons.get(entry.reason).cloned()))
     }
 
     /// Failures in a row of a site's hosts, or of the lookups of a domain without a site.
     pub fn failures_at(&self, at: WaitingPlace) -> u8 {
         match at {
-            WaitingPlace::Site(site) => self.core.sites.peek(site).map_or(0, |entry| entry.history.failures),
+            WaitingPlace::Site(site) => self.state.sites.peek(site).map_or(0, |entry| entry.history.failures),
             WaitingPlace::Domain(domain) => self.domains.peek(domain).map_or(0, |entry| entry.fails),
         }
     }
 
     /// All sites.
     pub fn sites(&self, now: Ms) -> impl Iterator<Item = SiteStatus> + '_ {
-        (0..self.core.sites.list.len()).filter_map(move |i| self.site_status(SiteId(i as u32), now))
+        (0..self.state.sites.list.len()).filter_map(move |i| self.site_status(SiteId(i as u32), now))
     }
 
     pub fn site_status(&self, site: SiteId, now: Ms) -> Option<SiteStatus> {
         let now = self.steady(now);
-        let entry = self.core.sites.peek(site)?;
+        let entry = self.state.sites.peek(site)?;
         let (max, adapts) =
-            (entry.connections_max(self.core.cfg.connections_per_site_max), self.core.cfg.strategies.adaptation);
+            (entry.connections_max(self.state.cfg.connections_per_site_max), self.state.cfg.strategies.adaptation);
         Some(SiteStatus {
             site,
             name: entry.key.clone(),
@@ -185,18 +185,18 @@ impl Scheduler {
             idle: entry.paths.iter().map(|path| path.idle.len()).sum(),
             limit: entry.paths.iter().map(|path| path.allowed(max, adapts)).sum(),
             proven: entry.paths.iter().any(|path| path.proven),
-            until: self.core.sites.clock(site, now).map(|until| self.core.time.wall(until)),
-            reason: self.core.reasons.get(entry.reason).cloned(),
-            oldest: entry.oldest_of_all(self.core.newest),
+            until: self.state.sites.clock(site, now).map(|until| self.state.time.wall(until)),
+            reason: self.state.reasons.get(entry.reason).cloned(),
+            oldest: entry.oldest_of_all(self.state.newest),
         })
     }
 
     /// A quick summary of a site.
     pub fn glance(&self, site: SiteId, now: Ms) -> Option<SiteSummary> {
         let now = self.steady(now);
-        let entry = self.core.sites.peek(site)?;
+        let entry = self.state.sites.peek(site)?;
         let (connections, silent) = (entry.conns(), entry.paths.iter().map(|path| path.silent).sum());
-        let until = self.core.sites.clock(site, now).map(|until| self.core.time.wall(until));
+        let until = self.state.sites.clock(site, now).map(|until| self.state.time.wall(until));
         let standing = match until {
             _ if entry.suspended => SiteProgress::Suspended,
             Some(_) => SiteProgress::Clock,
@@ -204,7 +204,7 @@ impl Scheduler {
             None if silent > 0 && silent >= connections => SiteProgress::Slow,
             None => SiteProgress::Fast,
         };
-        let hosts = entry.paths.iter().flat_map(|path| &path.hosts).map(|host| &self.core.sites.hosts[*host as usize]);
+        let hosts = entry.paths.iter().flat_map(|path| &path.hosts).map(|host| &self.state.sites.hosts[*host as usize]);
         Some(SiteSummary {
             standing,
             connections,
@@ -218,13 +218,13 @@ impl Scheduler {
 
     /// The domains that are at a site now.
     pub fn domains_at(&self, site: SiteId) -> impl Iterator<Item = DomainId> {
-        let all = self.core.sites.peek(site).into_iter().flat_map(|entry| entry.domains.iter()).map(DomainId);
+        let all = self.state.sites.peek(site).into_iter().flat_map(|entry| entry.domains.iter()).map(DomainId);
         all.filter(move |domain| self.site_of(*domain) == Some(site))
     }
 
     /// Number of recipients of a message in transactions now.
     pub fn in_flight(&self, no: MessageNo) -> usize {
-        self.core.messages.get(no).map_or(0, |active| active.in_flight.len())
+        self.state.messages.get(no).map_or(0, |active| active.in_flight.len())
     }
 
     /// Recipients in transactions, and transactions, on connections of the fast and of the slow lane. Visits each
@@ -235,11 +235,11 @@ impl Scheduler {
 
     /// The budget: fast connections, silent ones, and the part of the fast ones that bulk mail may not use.
     pub fn budget(&self) -> (usize, usize, usize) {
-        (self.core.cfg.connections_max, self.core.cfg.slow_connections_max, self.core.cfg.ordinary_reserve)
+        (self.state.cfg.connections_max, self.state.cfg.slow_connections_max, self.state.cfg.ordinary_reserve)
     }
 
     /// Number of places for sites: their ids are below this.
     pub fn sites_known(&self) -> u32 {
-        self.core.sites.list.len() as u32
+        self.state.sites.list.len() as u32
     }
 }

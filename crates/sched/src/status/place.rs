@@ -122,7 +122,7 @@ impl Scheduler {
         let now = self.steady(now);
         let domain = store.book.try_domain(id).and_then(|d| self.domains.peek(d));
         let site = domain.and_then(|d| d.site);
-        let message = store.message(no).filter(|m| self.core.messages.is_live(no) && m.pending().contains(id.0));
+        let message = store.message(no).filter(|m| self.state.messages.is_live(no) && m.pending().contains(id.0));
         let place = message.map_or(Place::new(RecipientPlace::Unknown, Cause::Ready), |message| {
             let of_message = self.of_message(store, no, message);
             let attempts = self.attempts(site);
@@ -134,15 +134,15 @@ impl Scheduler {
             reason = self.failure.last_reason(no, id);
             let is_idle = place.state == RecipientPlace::Ready && place.attempt.is_none();
             if let Some(site) = site.filter(|_| reason.is_none() && is_idle) {
-                reason = self.core.sites.list[site.0 as usize].reason;
+                reason = self.state.sites.list[site.0 as usize].reason;
             }
         }
         RecipientStatus {
             state: place.state,
             cause: place.cause,
             site,
-            next_try: place.until.filter(|until| *until > now).map(|until| self.core.time.wall(until)),
-            reason: self.core.reasons.get(reason).cloned(),
+            next_try: place.until.filter(|until| *until > now).map(|until| self.state.time.wall(until)),
+            reason: self.state.reasons.get(reason).cloned(),
             attempt: place.attempt.map(|attempt| self.dated(attempt)),
             keeper: place.keeper,
         }
@@ -151,47 +151,47 @@ impl Scheduler {
     /// The reply with which a pending recipient was last deferred, whatever it waits for now.
     pub fn last_reply(&self, no: MessageNo, id: AddressId) -> Option<&HostReply> {
         let of_mailbox = self.failure.mailboxes.wait(id, no).map(|(_, reason)| reason);
-        self.core.reasons.get(of_mailbox.unwrap_or_else(|| self.failure.last_reason(no, id)))
+        self.state.reasons.get(of_mailbox.unwrap_or_else(|| self.failure.last_reason(no, id)))
     }
 
     /// Whether a standing bounce covers a message's recipients at a domain of a site.
     fn is_bounced(&self, message: &Message, domain: &str, site: Option<&str>, now: Ms) -> bool {
-        let now = self.core.time.wall(now);
-        self.core.bounces.reason(message.senders(), message.list(), domain, site, now).is_some()
+        let now = self.state.time.wall(now);
+        self.state.bounces.reason(message.senders(), message.list(), domain, site, now).is_some()
     }
 
     pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> MessageState<'a> {
-        let active = self.core.messages.get(no);
-        let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
-        let is_queue_only = flow.is_some_and(|flow| flow.is_queue_only) || self.core.queue_only.has_message(message);
+        let active = self.state.messages.get(no);
+        let flow = self.state.messages.flow(no).map(|flow| self.state.flows.get(flow));
+        let is_queue_only = flow.is_some_and(|flow| flow.is_queue_only) || self.state.queue_only.has_message(message);
         let holder = || if message.held_by().is_some() { Keeper::Rule } else { Keeper::Operator };
         MessageState {
             no,
             active,
             held_by: active.is_some_and(Active::is_held).then(holder),
             is_suspended: flow.is_some_and(|flow| flow.suspended),
-            queue_only: is_queue_only.then(|| self.core.queue_only.keeper(message)),
-            domains_of: self.core.queue_only.has_domains().then_some(store),
-            bounced_by: self.core.bounces.are_of(message).then_some((store, message)),
+            queue_only: is_queue_only.then(|| self.state.queue_only.keeper(message)),
+            domains_of: self.state.queue_only.has_domains().then_some(store),
+            bounced_by: self.state.bounces.are_of(message).then_some((store, message)),
             sources: flow.map_or(SourceSet::ALL, |flow| flow.sources),
             sender: sender_key(message.sender()),
         }
     }
 
     pub(super) fn at_site(&self, site: SiteId, sources: SourceSet, attempts: &Attempts, now: Ms) -> SiteConditions {
-        let entry = &self.core.sites.list[site.0 as usize];
+        let entry = &self.state.sites.list[site.0 as usize];
         SiteConditions {
             site,
             is_suspended: entry.suspended,
             has_deferrals: entry.deferrals > 0,
-            clock: self.core.sites.clock_of(site, sources, now),
+            clock: self.state.sites.clock_of(site, sources, now),
             ready: self.ready_at(site, sources, self.attempt_at(site, sources, attempts), now),
         }
     }
 
     /// The cause if an operator or the configuration keeps a message back for `id`.
     pub fn kept_cause(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> Option<Cause> {
-        let message = store.message(no).filter(|_| self.core.messages.is_live(no))?;
+        let message = store.message(no).filter(|_| self.state.messages.is_live(no))?;
         let (of_message, now) = (self.of_message(store, no, message), self.steady(now));
         let site = store.book.try_domain(id).and_then(|domain| self.domains.peek(domain)).and_then(|d| d.site);
         let at = site.map(|site| self.at_site(site, of_message.sources, &Attempts::default(), now));
@@ -200,7 +200,7 @@ impl Scheduler {
 
     /// The list or sender's domain of a message's flow.
     pub fn flow_key(&self, no: MessageNo) -> Option<&FlowKey> {
-        self.core.messages.flow(no).and_then(|flow| self.core.flows.get(flow).key.as_ref())
+        self.state.messages.flow(no).and_then(|flow| self.state.flows.get(flow).key.as_ref())
     }
 
     /// Why mail of a site waits that has no clock of its own.
@@ -215,14 +215,14 @@ impl Scheduler {
 
     /// Where mail is that no clock keeps back at a site.
     fn ready_at(&self, site: SiteId, sources: SourceSet, attempt: Option<ConnectionAttempt>, now: Ms) -> Place {
-        let reason = self.core.sites.list[site.0 as usize].reason;
-        let of_host = self.core.sites.failure_of(site, sources);
+        let reason = self.state.sites.list[site.0 as usize].reason;
+        let of_host = self.state.sites.failure_of(site, sources);
         let failed = of_host.unwrap_or(reason);
         let waits_for = self.waits_for(site, sources, now);
         let (cause, until, reason) = match (waits_for, attempt) {
             // All hosts have failed, and the clock of one has run out: it is being tried, and may be as slow as before.
             (WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent, _)
-                if self.core.sites.all_failed(site, sources) =>
+                if self.state.sites.all_failed(site, sources) =>
             {
                 (failed.cause, None, failed)
             }
@@ -261,11 +261,11 @@ impl Scheduler {
     ) -> Option<Keeper> {
         let of_domain = || {
             let store = message.domains_of?;
-            self.core.queue_only.domain(store.book.domain_name_alone(store.book.try_domain(id)?))
+            self.state.queue_only.domain(store.book.domain_name_alone(store.book.try_domain(id)?))
         };
         let keeper = message.queue_only.or_else(of_domain)?;
-        let site = at.and_then(|at| self.core.sites.peek(at.site));
-        let passes = site.map_or_else(|| self.core.may_pass(message.no), |site| site.lines.passes(message.no));
+        let site = at.and_then(|at| self.state.sites.peek(at.site));
+        let passes = site.map_or_else(|| self.state.may_pass(message.no), |site| site.lines.passes(message.no));
         (!passes).then_some(keeper)
     }
 
@@ -321,7 +321,7 @@ impl Scheduler {
         let Some(at) = at else { return place };
         if at.has_deferrals {
             let deferrals = &self.failure.deferrals;
-            let sender = deferrals.sender_wait(&self.core, at.site, message.sender, message.sources, now);
+            let sender = deferrals.sender_wait(&self.state, at.site, message.sender, message.sources, now);
             if let Some((until, reason)) = deferrals.wait(at.site, no, now) {
                 let is_of_sender = sender.is_some() && deferrals.stands_back(at.site, no);
                 let state = if is_of_sender { RecipientPlace::Sender } else { RecipientPlace::Message };

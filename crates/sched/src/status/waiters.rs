@@ -63,7 +63,7 @@ impl Scheduler {
         attempts: &Attempts,
         now: Ms,
     ) -> usize {
-        let Some(message) = store.message(no).filter(|_| self.core.messages.is_live(no)) else { return 0 };
+        let Some(message) = store.message(no).filter(|_| self.state.messages.is_live(no)) else { return 0 };
         let (here, pending) = (store.book.addresses_of(waiters.domain), message.pending());
         let Some(any) = here.min().map(AddressId) else { return 0 };
         let of_message = self.of_message(store, no, message);
