@@ -5,8 +5,8 @@
 use stentor_control::format::{quoted, resume_command};
 use stentor_control::{RecipientView, SiteRow, causes};
 use stentor_policy::DELIVER_SOCKETS;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
-use stentor_sched::Cause;
 
 /// Prefix of the names of sites that are local sockets.
 const SOCKET: &str = "route:unix:";

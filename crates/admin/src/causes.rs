@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use stentor_control::CauseRow;
 use stentor_core::Core;
 use stentor_core::hub::Hub;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{Cause, CauseCount, CauseCounts, Census, QueuePart, WaitingPlace};
+use stentor_sched::{CauseCount, CauseCounts, Census, QueuePart, WaitingPlace};
 
 use crate::views::{kept, listed, reply, words};
 

@@ -7,8 +7,9 @@ use stentor_control::view::Subject;
 use stentor_control::{CauseRow, ControlReply, HostView, PathView, SiteView, View};
 use stentor_core::hub::Hub;
 use stentor_core::{Core, Settings};
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
-use stentor_sched::{Cause, CauseCounts, HostStatus, PathStatus, QueuePart, SiteExplanation, WaitingPlace, WaitsFor};
+use stentor_sched::{CauseCounts, HostStatus, PathStatus, QueuePart, SiteExplanation, WaitingPlace, WaitsFor};
 
 pub use crate::find::find;
 

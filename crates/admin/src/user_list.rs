@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use stentor_auth::{FileKind, Limits, OwnLimits, User};
 use stentor_control::users_view::{Share, UserRow};
 use stentor_records::escape::printable;
-use stentor_users::{LIMIT_KEYS, Limit, Users};
+use stentor_users::{FileKind, LIMIT_KEYS, Limit, Limits, OwnLimits, User, Users};
 
 /// Maximum octets of a name or a column in the list.
 pub const SHOWN_BYTES_MAX: usize = 1_000;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stentor_auth::{Amounts, CountedUser, FileKind, Limits, OwnLimits, User};
+use stentor_auth::{Amounts, CountedUser};
 use stentor_control::users_view::{Share, USERS_MAX, UserRow, UsersView};
 use stentor_core::Core;
-use stentor_users::Users;
+use stentor_users::{FileKind, Limits, OwnLimits, User, Users};
 
 /// At most [`USERS_MAX`] users.
 pub fn view(core: &Arc<Core>) -> UsersView {

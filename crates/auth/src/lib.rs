@@ -48,5 +48,5 @@ pub use exchange::{Exchange, Step};
 pub use login::Login;
 pub use random::load_secret;
 pub use refusal::LoginRefusal;
-pub use stentor_users::{FileKind, Limits, OwnLimits, User};
+pub use stentor_users::Limits;
 pub use usage::{Amounts, CountedUser, Counts, NoCounts, OverLimit};

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use stentor_auth::{Authenticator, Channel, Counts, FileKind, Limits, Login, LoginRefusal, Settings, Step};
+use stentor_auth::{Authenticator, Channel, Counts, Login, LoginRefusal, Settings, Step};
 use stentor_sasl::{Bindings, ClientCredentials, ClientExchange, Mechanism, MechanismChoice, Mechanisms, ScramKeys};
-use stentor_users::{Limit, UserChanges, change};
+use stentor_users::{FileKind, Limit, Limits, UserChanges, change};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use jiff::tz::TimeZone;
+use stentor_mail::Class;
 use stentor_mail::address::{Address, normalise_domain};
-use stentor_sched::{Class, ClientScope, Scope};
+use stentor_sched::{ClientScope, Scope};
 
 use super::raw::{Entry, Section};
 use super::sending::SourceSettings;

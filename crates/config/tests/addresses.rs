@@ -10,7 +10,8 @@ use stentor_addresses::{AddressRole, untagged};
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_policy::{AddressClass, Expansion};
-use stentor_rules::{AddressQuery, ClientName, Facts, Outcome, Part};
+use stentor_reputation::ClientName;
+use stentor_rules::{AddressQuery, Facts, Outcome, Part};
 
 /// Day on which the rewritten senders of the cases were made.
 const TODAY: u64 = 20_780;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use stentor_config::Config;
 use stentor_mail::address::Address;
-use stentor_reputation::{Answered, ClientBehaviour, DnsAnswer, Greylisted, Question};
+use stentor_reputation::{Answered, ClientBehaviour, ClientName, DnsAnswer, Greylisted, Question};
 use stentor_rules::{
-    ClientName, Decision, Facts, Field, Included, Key, LookupResult, MessageFacts, NotIncluded, Outcome, Scan,
-    ServiceAnswers, Subject, TableId, Tables,
+    Decision, Facts, Field, Key, LookupResult, MessageFacts, Outcome, Scan, ServiceAnswers, Subject, TableId, Tables,
 };
+use stentor_tables::{Included, NotIncluded};
 
 const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\
      relay = [\"relay.test\"]\n[dns_lists.zen]\nzone = \"zen.test\"\nanswers = [\"127.0.0.2-11\"]\nweight = 3\n\

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 use stentor_records::health::Condition;
-pub use stentor_records::now::EventNow;
+use stentor_records::now::EventNow;
 use stentor_records::now::{Counts, MachineNow, Percentiles, Point};
 
 use crate::causes::CauseRow;

@@ -1,6 +1,7 @@
 //! One transaction, copied out of the queue under the lock so that the connection can send it without holding the lock.
 
-use stentor_queue::event::{Class, Ret};
+use stentor_mail::Class;
+use stentor_mail::dsn::Ret;
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
 use stentor_records::record::Recoded;
 use stentor_sched::{RcptOutcome, Work};

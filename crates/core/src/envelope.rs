@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use stentor_journal::RECORD_OVERHEAD_BYTES;
+use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_queue::event::{
-    AcceptParts, Class, MessageIdAt, RcptParams, Ret, accept_bytes_max, ids_bytes_max, intern_bytes_max,
-};
+use stentor_mail::dsn::Ret;
+use stentor_queue::event::{AcceptParts, MessageIdAt, RcptParams, accept_bytes_max, ids_bytes_max, intern_bytes_max};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 use stentor_tls_policy::Wish;

@@ -541,8 +541,9 @@ impl Hub {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use stentor_mail::reply::Enhanced;
     use stentor_queue::event::Accept;
-    use stentor_sched::{Enhanced, SchedConfig, Stage};
+    use stentor_sched::{SchedConfig, Stage};
 
     use super::*;
 

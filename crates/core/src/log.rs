@@ -7,9 +7,10 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use stentor_mail::Class;
 use stentor_mail::address::PATH_BYTES_MAX;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_queue::event::{Accept, Class, Fate};
+use stentor_queue::event::{Accept, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;

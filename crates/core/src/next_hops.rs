@@ -14,8 +14,8 @@ use std::time::Duration;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
-use stentor_reputation::ClientBehaviour;
-use stentor_rules::{ClientName, DecisionReason, Facts, HopSource, Key, NextHop};
+use stentor_reputation::{ClientBehaviour, ClientName};
+use stentor_rules::{DecisionReason, Facts, HopSource, Key, NextHop};
 use stentor_ruletables::Questions;
 
 use super::Settings;

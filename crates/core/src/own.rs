@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
-use stentor_queue::event::Class;
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 

@@ -8,9 +8,10 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::book::SiteAttempt;
 use stentor_queue::ids::{ConnId, DomainId, Ms, SiteId};
-use stentor_queue::site::{Enhanced, Resolution};
+use stentor_queue::site::Resolution;
 use stentor_sched::{CloseReason, NoSession, Waiters};
 
 use super::Core;
@@ -160,9 +161,10 @@ mod tests {
     use stentor_queue::cause::Cause;
     use stentor_queue::event::Event;
     use stentor_queue::ids::MessageNo;
+    use stentor_queue::queue_only::Scope;
     use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
     use stentor_queue::store::{EventEffect, Store};
-    use stentor_sched::{Effect, NoSession, SchedConfig, Scheduler, Scope, ScopeOwner};
+    use stentor_sched::{Effect, NoSession, SchedConfig, Scheduler, ScopeOwner};
 
     use super::*;
     use crate::hub::tests::accept;

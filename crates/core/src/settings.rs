@@ -10,9 +10,9 @@ use stentor_config::{
 };
 use stentor_journal::Options;
 use stentor_lists::List;
+use stentor_mail::Class;
 use stentor_milter::Milters;
 use stentor_policy::Policy;
-use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, SitePlan, Target};

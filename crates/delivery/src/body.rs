@@ -18,10 +18,9 @@ use std::sync::Arc;
 use stentor_core::Core;
 use stentor_core::assignment::Assignment;
 use stentor_core::host_knowledge::Traits;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mime::recode::{Converter, LineScan};
 use stentor_records::record::Recoded;
-use stentor_sched::Enhanced;
 use stentor_smtp::client::ClientSession;
 
 use super::turns::Turns;

@@ -10,10 +10,11 @@
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_core::sts::LookupServices;
+use stentor_mail::reply::Enhanced;
 use stentor_oauth::SmartHost;
 use stentor_oauth::Tokens;
 use stentor_queue::site::Target;
-use stentor_sched::{Enhanced, NoSession};
+use stentor_sched::NoSession;
 use stentor_smtp::client::{ClientError, ClientEvent, OfferedMechanisms, SaslOctets, StartTlsRefusal};
 use stentor_tls::{HandshakeFacts, TlsError};
 

@@ -23,9 +23,10 @@ use stentor_core::hub::Signal;
 use stentor_core::live::traffic::TappedSession;
 use stentor_core::log::AttemptTarget;
 use stentor_core::{Core, Settings, log};
+use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
-use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
+use stentor_sched::{CloseReason, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
 use stentor_smtp::client::{
     ClientError, ClientEvent, ClientSession, Extensions, OfferedMechanisms, RcptResult, RcptStage, SaslOctets,
 };

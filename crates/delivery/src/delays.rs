@@ -13,9 +13,9 @@ use std::sync::Arc;
 use stentor_config::DelayWarning;
 use stentor_core::hub::Hub;
 use stentor_core::{Core, Settings};
+use stentor_mail::Class;
 use stentor_mail::dsn::{self, DsnAction};
 use stentor_mail::reply::Enhanced;
-use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
 

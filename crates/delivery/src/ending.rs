@@ -1,7 +1,8 @@
 //! What the end of a session means for the scheduler: whether there was a session, and why it ended.
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::site::Target;
-use stentor_sched::{CloseReason, Enhanced, NoSession};
+use stentor_sched::{CloseReason, NoSession};
 use stentor_smtp::client::{ClientError, ParsedReply, TlsStage};
 use stentor_tls::{TlsError, TlsErrorCause};
 use stentor_tls_policy::dane::DaneRefusal;

@@ -16,8 +16,9 @@
 //! `[delivery] same_name_hosts`: servers of a cluster may share one.
 
 use stentor_core::Settings;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::site::{Endpoint, Target};
-use stentor_sched::{Enhanced, HostRole};
+use stentor_sched::HostRole;
 use stentor_smtp::client::ClientSession;
 
 /// Routing loop detected (RFC 3463 X.4.6).

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use stentor_core::assignment::Assignment;
 use stentor_core::hub::Hub;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
-use stentor_sched::{Enhanced, RcptOutcome, SessionSoFar, Stage};
+use stentor_sched::{RcptOutcome, SessionSoFar, Stage};
 use stentor_smtp::client::{RcptResult, RcptStage};
 
 fn stage(stage: RcptStage) -> Stage {

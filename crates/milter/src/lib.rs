@@ -40,7 +40,6 @@ pub use content::MilteredMessage;
 pub use milter::{Counters, Milter, MilterResult};
 pub use recoded::{RecodeResult, recoded};
 pub use rewrite::{Content, each_field, edit_fields};
-pub use stentor_mime::field::Edit;
 
 /// A refusal, and the milter that decided it, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,12 @@
 //! have (fates of some recipients, ORCPT, NOTIFY) is in a separate box. The Message-ID is usually a position in the
 //! content ([`crate::event::MessageIdAt`]). The envelope never changes after acceptance.
 
+use stentor_mail::Class;
+use stentor_mail::dsn::Ret;
+
 use crate::codec::{Reader, VARINT_BYTES_MAX};
 use crate::event::{
-    Accept, Class, Envelope, Fate, Flags, Head, MessageSlice, RcptParams, Ret, Tally, encode_head, encode_params,
-    put_part,
+    Accept, Envelope, Fate, Flags, Head, MessageSlice, RcptParams, Tally, encode_head, encode_params, put_part,
 };
 use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;

@@ -18,12 +18,12 @@ use stentor_queue::ids::Ms;
 use stentor_reputation::{Answered, Greylist, GreylistSettings, Greylisted, Question, Triplet};
 use stentor_resolve::Asker;
 use stentor_rules::{
-    Dialect, Facts, Field, Included, LookupBuffers, LookupResult, NotIncluded, PendingLookup, Subject, TableEntry,
-    TableId, Tables, find, keys, policy_request,
+    Dialect, Facts, Field, LookupBuffers, LookupResult, PendingLookup, Subject, TableEntry, TableId, Tables, find,
+    keys, policy_request,
 };
 use stentor_tablefiles::{FileTable, SLOW_MS, TableRefresh};
 use stentor_tables::socketmap::SocketmapReply;
-use stentor_tables::{LoadReport, Reference, Severity, Table};
+use stentor_tables::{Included, LoadReport, NotIncluded, Reference, Severity, Table};
 use tokio::task::JoinSet;
 
 use self::remote::{For, Remote};

@@ -14,7 +14,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_mail::Class;
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};

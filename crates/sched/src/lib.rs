@@ -94,9 +94,6 @@ pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::place::{RecipientPlace, RecipientStatus};
 pub use status::waiters::Waiters;
 pub use status::{HostRole, SiteProgress, SiteStatus, SiteSummary, TableSizes};
-pub use stentor_mail::reply::Enhanced;
-pub use stentor_queue::cause::Cause;
-pub use stentor_queue::event::Class;
 pub use stentor_queue::queue_only::{ClientScope, Scope};
 
 use choice::Choice;
@@ -206,7 +203,7 @@ impl Scheduler {
         let now = self.state.time.begin(now);
         let Some(message) = store.message(no) else { return };
         let small = message.pending().len() <= SMALL_RECIPIENTS_MAX;
-        let class = usize::from(message.class() == stentor_queue::event::Class::Bulk);
+        let class = usize::from(message.class() == stentor_mail::Class::Bulk);
         let flow = self.state.flows.of(message, class);
         if !self.state.messages.insert(no, class, flow) {
             debug_assert!(false, "a message is accepted once");

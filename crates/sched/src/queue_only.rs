@@ -148,7 +148,7 @@ impl QueueOnly {
         for scope in self.scopes() {
             match scope {
                 Scope::All => kept.classes = [true; crate::flows::CLASSES],
-                Scope::Class(class) => kept.classes[usize::from(*class == stentor_queue::event::Class::Bulk)] = true,
+                Scope::Class(class) => kept.classes[usize::from(*class == stentor_mail::Class::Bulk)] = true,
                 Scope::List(name) => kept.lists.push(name.as_str().into()),
                 Scope::Source(name) => {
                     let at = sources.iter().position(|source| source.name == *name);

@@ -8,14 +8,16 @@ mod at_once;
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
-use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_mail::Class;
+use stentor_queue::cause::Cause;
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    Cause, CauseCounts, CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, RecipientPlace, SchedConfig,
-    Scheduler, SessionStep, SiteProgress, Stage, WaitsFor, Work,
+    CauseCounts, CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, RecipientPlace, SchedConfig, Scheduler,
+    SessionStep, SiteProgress, Stage, WaitsFor, Work,
 };
 
 use self::at_once::AtOnce;
@@ -558,7 +560,7 @@ fn a_521_at_the_greeting_is_permanent() {
 /// later.
 #[test]
 fn mail_that_no_host_of_its_site_is_fit_for_fails() {
-    let unfit = NoSession::Unfit { dsn: stentor_sched::Enhanced::new(5, 7, 30) };
+    let unfit = NoSession::Unfit { dsn: stentor_mail::reply::Enhanced::new(5, 7, 30) };
     let mut site = Site::new(SchedConfig::default());
     site.no_session.insert(1, unfit);
     site.mail("good.example", Class::Ordinary);

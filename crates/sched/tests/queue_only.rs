@@ -6,14 +6,16 @@ mod at_once;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_mail::Class;
+use stentor_queue::cause::Cause;
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::queue_only::Scope;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    Cause, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner,
+    Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner,
     SourceConfig, SourceNo, SourceSet, Stage,
 };
 

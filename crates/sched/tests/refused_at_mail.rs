@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::Ipv4Addr;
 
 use agenda::{Agenda, Next};
-use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_mail::Class;
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::queue_only::Scope;
@@ -283,7 +284,7 @@ impl World {
             _ if is_gone => (Stage::Rcpt, 550),
             _ => (Stage::Final, 250),
         };
-        let dsn = stentor_sched::Enhanced::parse("4.7.1").filter(|_| code == 451);
+        let dsn = stentor_mail::reply::Enhanced::parse("4.7.1").filter(|_| code == 451);
         let one = |id: &_| RcptOutcome { id: *id, stage, code, dsn, text: "said".into() };
         let outcomes: Vec<RcptOutcome> = work.ids.iter().map(one).collect();
         if code == 250 {

@@ -8,10 +8,11 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use agenda::{Agenda, Next};
+use stentor_mail::reply::Enhanced;
 use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{ConnId, DomainId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{CloseReason, Effect, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage, Work};
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use stentor_core::Settings;
 use stentor_lists::{check_delivered_to, check_received};
+use stentor_mail::Class;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_queue::event::Class;
 use stentor_rules::Step;
 
 /// Look-ups of lists' subscribers.

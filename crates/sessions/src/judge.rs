@@ -18,10 +18,10 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{self as policy, AddressClass, Expansion, RelayReasons};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
-use stentor_reputation::{ClientBehaviour, Greylist};
+use stentor_reputation::{ClientBehaviour, ClientName, Greylist};
 use stentor_resolve::Asker;
 use stentor_rules::{
-    AUTHENTICATED, CERTIFIED, ClientName, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
+    AUTHENTICATED, CERTIFIED, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
     RemarkRecipients, Rulebook, SessionFacts, SessionQuestion, Step, Wishes, decided_by,
 };
 use stentor_ruletables::Questions;

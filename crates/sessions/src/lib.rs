@@ -23,6 +23,6 @@ pub use judge::{ClientProof, Decider, Speaker, Stranger, calls_ahead};
 pub use listener::{Listeners, bind};
 pub use redirect::{redirected, senders};
 pub use rewrite::{canonical, header};
-pub use stentor_rules::ClientName;
+pub use stentor_reputation::ClientName;
 pub use strangers::StrangerThreads;
 pub use transaction::{Origin, Transaction};

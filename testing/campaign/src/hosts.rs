@@ -7,9 +7,10 @@ use fastrand::Rng;
 use stentor_core::assignment::Assignment;
 use stentor_core::route::Route;
 use stentor_delivery::outcome;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::book::{at_hop, split_hop};
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_sched::{Enhanced, RcptOutcome, Stage};
+use stentor_sched::{RcptOutcome, Stage};
 
 pub const DOMAINS: u8 = 8;
 const FLAKY: u8 = 5;

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_sched::{Enhanced, RcptOutcome, Stage};
+use stentor_sched::{RcptOutcome, Stage};
 
 const MINUTE_MS: Ms = 60_000;
 

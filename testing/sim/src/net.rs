@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::Ms;
-use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 
 use crate::host::{Host, Mood};
 

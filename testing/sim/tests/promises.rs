@@ -1,6 +1,6 @@
 //! What the scheduler promises, on simulated sites. Virtual time: nothing here depends on how fast the machine is.
 
-use stentor_queue::event::Class;
+use stentor_mail::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
 use stentor_sched::{FlowKey, FlowRules, SchedConfig, SourceConfig};

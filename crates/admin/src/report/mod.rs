@@ -19,11 +19,12 @@ use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_core::Core;
 use stentor_core::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
+use stentor_queue::cause::Cause;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_records::civil::Zone;
-use stentor_sched::{Cause, CauseCount, WaitingPlace};
+use stentor_sched::{CauseCount, WaitingPlace};
 
 use crate::causes;
 use crate::causes::Censuses;

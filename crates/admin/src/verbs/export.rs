@@ -8,7 +8,8 @@ use stentor_control::reply::ExportedRecipient;
 use stentor_control::{ActionResult, ControlReply, EnvelopeView, Selection};
 use stentor_core::Core;
 use stentor_core::hub::Hub;
-use stentor_queue::event::{MessageIdAt, Ret};
+use stentor_mail::dsn::Ret;
+use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use tokio::sync::mpsc;
 

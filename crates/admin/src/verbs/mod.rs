@@ -37,10 +37,11 @@ use stentor_core::intake::IntakeRefusal;
 use stentor_core::live::action::ActionNow;
 use stentor_core::verb::QueueChange;
 use stentor_delivery::by_operator;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_sched::{Enhanced, FailedRcpt};
+use stentor_sched::FailedRcpt;
 
 use self::subject::{still_queued, with_subject};
 use self::walk::SelectedRecipients;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stentor_config::{Config, TableSource};
-use stentor_rules::{Field, Included, LookupBuffers, LookupResult, NotIncluded, Subject, TableId, Tables, find};
-use stentor_tables::Table;
+use stentor_rules::{Field, LookupBuffers, LookupResult, Subject, TableId, Tables, find};
+use stentor_tables::{Included, NotIncluded, Table};
 
 const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
 /// An include file.

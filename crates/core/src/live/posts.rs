@@ -311,7 +311,8 @@ impl RunningPosts {
 
 #[cfg(test)]
 mod tests {
-    use stentor_queue::event::{Accept, Class, Event};
+    use stentor_mail::Class;
+    use stentor_queue::event::{Accept, Event};
     use stentor_queue::store::{EventEffect, Store};
 
     use super::*;

@@ -1,7 +1,8 @@
 //! Sends on a connection: the next transaction, in the form that the host accepts, and its content.
 
 use stentor_core::assignment::Assignment;
-use stentor_sched::{Enhanced, Stage};
+use stentor_mail::reply::Enhanced;
+use stentor_sched::Stage;
 use stentor_smtp::client::{ClientError, TxRcpt, TxSpec};
 
 use super::super::body::{self, BodyProgress, ContentError, Form};

@@ -88,10 +88,12 @@ pub fn suspend_bytes_max(what: &str, reason: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use stentor_mail::Class;
+    use stentor_mail::dsn::Ret;
 
     use super::*;
     use crate::event::{
-        Accept, Class, Fate, MessageIdAt, Ret, encode_accept, encode_hold, encode_intern, encode_list, encode_outcome,
+        Accept, Fate, MessageIdAt, encode_accept, encode_hold, encode_intern, encode_list, encode_outcome,
         encode_suspend, encode_verb,
     };
     use crate::ids::{AddressId, ContentId, MessageId};

@@ -24,8 +24,6 @@ pub use bounds::{
     release_bytes_max, suspend_bytes_max, verb_bytes_max,
 };
 pub use envelope::{Envelope, MessageIdAt};
-pub use stentor_mail::Class;
-pub use stentor_mail::dsn::Ret;
 
 /// Record kinds.
 mod kind {

@@ -1,6 +1,8 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use stentor_mail::Class;
+use stentor_mail::dsn::Ret;
 
 use super::*;
 use crate::ids::ContentId;

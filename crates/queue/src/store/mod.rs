@@ -38,8 +38,10 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stentor_mail::Class;
+
 use crate::book::AddressBook;
-use crate::event::{Accept, Class, Event, EventError, Fate, MessageSlice, encode_outcome};
+use crate::event::{Accept, Event, EventError, Fate, MessageSlice, encode_outcome};
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;

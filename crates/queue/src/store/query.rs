@@ -3,8 +3,9 @@
 use std::ops::Bound::{Excluded, Included};
 use std::ops::Range;
 
+use stentor_mail::Class;
+
 use super::{Checkpoint, EventEffect, ListState, Store, Tally, TimedEntry, Totals};
-use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;

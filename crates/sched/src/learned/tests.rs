@@ -1,5 +1,6 @@
 //! A restart between any two events leaves the scheduler's behaviour unchanged.
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
@@ -8,8 +9,7 @@ use stentor_queue::store::{EventEffect, Store};
 
 use super::SnapshotProgress;
 use crate::{
-    CloseReason, Effect, Enhanced, FlowKey, FlowRules, NoSession, RcptOutcome, RecipientPlace, SchedConfig, Scheduler,
-    Stage,
+    CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, RecipientPlace, SchedConfig, Scheduler, Stage,
 };
 
 const NOW: Ms = 1_795_000_100_000;

@@ -2,8 +2,9 @@
 //! gets the same one; or a number of transactions of each connection succeed first. At random times a host changes its
 //! behaviour, and in most worlds it ends as a good host.
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{AddressId, Ms};
-use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, Stage, Work};
+use stentor_sched::{CloseReason, NoSession, RcptOutcome, Stage, Work};
 
 const CODES: [u16; 28] = [
     0, 200, 220, 250, 251, 252, 299, 354, 399, 421, 450, 451, 452, 454, 455, 499, 500, 501, 503, 521, 530, 550, 551,

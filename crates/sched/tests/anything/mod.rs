@@ -7,11 +7,13 @@ mod ledger;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::Ipv4Addr;
 
+use stentor_mail::Class;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
-use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
     CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies,

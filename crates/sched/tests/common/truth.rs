@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, DomainId, Ms};
 use stentor_queue::store::Store;
-use stentor_sched::{Cause, CauseCounts, Census, RecipientPlace, Scheduler, WaitingPlace};
+use stentor_sched::{CauseCounts, Census, RecipientPlace, Scheduler, WaitingPlace};
 
 /// Events between two checks: a prime, so that they meet all kinds.
 const EVERY: u32 = 97;

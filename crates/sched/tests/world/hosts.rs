@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_sched::{CloseReason, Enhanced, RcptOutcome, Stage};
+use stentor_sched::{CloseReason, RcptOutcome, Stage};
 
 const MINUTE: Ms = 60_000;
 const HOUR: Ms = 60 * MINUTE;

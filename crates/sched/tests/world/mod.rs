@@ -13,7 +13,8 @@ mod verbs;
 
 use std::collections::{HashMap, HashSet};
 
-use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_mail::Class;
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::standing_bounces::StandingBounce;

@@ -1,6 +1,7 @@
 //! Queue-only scopes in a world, and runs of its queue.
 
-use stentor_queue::event::{Class, Event};
+use stentor_mail::Class;
+use stentor_queue::event::Event;
 use stentor_queue::ids::{AddressId, MessageNo};
 use stentor_queue::message::Message;
 use stentor_queue::queue_only::Scope;

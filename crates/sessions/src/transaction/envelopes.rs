@@ -10,13 +10,16 @@ use stentor_core::people::{MailReader, MailReaders};
 use stentor_core::route::Route;
 use stentor_core::{Core, Settings, log};
 use stentor_lists::{check_delivered_to, delivered_to_field};
+use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_mail::dsn::Ret;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, AddressClass};
-use stentor_queue::event::{Class, MessageIdAt, Ret};
+use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::Ms;
-use stentor_rules::{CERTIFIED, COPIED, ClientName, REDIRECTED};
+use stentor_reputation::ClientName;
+use stentor_rules::{CERTIFIED, COPIED, REDIRECTED};
 use stentor_smtp::server::EndOfData;
 use stentor_tls_policy::{Requirement, Wish};
 

@@ -12,12 +12,14 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_milter::{
-    ClientFacts, Content, Edit, MailFacts, MilterRefusal, MilteredMessage, RcptFacts, RecipientChange, RecodeResult,
+    ClientFacts, Content, MailFacts, MilterRefusal, MilteredMessage, RcptFacts, RecipientChange, RecodeResult,
     SessionMilters, each_field, edit_fields, recoded,
 };
+use stentor_mime::field::Edit;
 use stentor_mime::recode::RecodeTarget;
 use stentor_policy::AddressClass;
-use stentor_rules::{AuthResults, ClientName, Key, Remark, RemarkRecipients, claims};
+use stentor_reputation::ClientName;
+use stentor_rules::{AuthResults, Key, Remark, RemarkRecipients, claims};
 use stentor_smtp::server::{EndOfData, RcptTo};
 
 use super::super::judge::{AcceptedRcpt, ClientProof, Speaker, Stranger};

@@ -38,9 +38,9 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
 use stentor_queue::ids::{ContentId, MessageId};
-use stentor_reputation::ClientBehaviour;
+use stentor_reputation::{ClientBehaviour, ClientName};
 use stentor_resolve::Asker;
-use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, WaitingRules, Wishes};
+use stentor_rules::{Key, NextHop, SessionQuestion, WaitingRules, Wishes};
 use stentor_smtp::server::{EndOfData, MailFrom};
 use tokio::sync::oneshot;
 

@@ -32,10 +32,10 @@ use stentor_lists::PostingPolicy;
 use stentor_mail::address::{Address, AddressError};
 use stentor_mail::reply::Reply;
 use stentor_policy::AddressClass;
-use stentor_reputation::{ClientBehaviour, RateOver};
+use stentor_reputation::{ClientBehaviour, ClientName, RateOver};
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, DecisionReason, Marks, NextHop, Outcome, Rulebook, Step};
-use stentor_sessions::{ClientName, ClientProof, Decider, Speaker, Stranger, calls_ahead, canonical};
+use stentor_sessions::{ClientProof, Decider, Speaker, Stranger, calls_ahead, canonical};
 
 use self::forwards::Forward;
 use self::targets::{Target, Targets, targets};

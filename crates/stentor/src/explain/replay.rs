@@ -17,8 +17,9 @@ use stentor_config::Config;
 use stentor_control::format::{line, plural};
 use stentor_core::Settings;
 use stentor_mail::address::Address;
+use stentor_reputation::ClientName;
 use stentor_rules::{Rule, RuleId};
-use stentor_sessions::{ClientName, ClientProof, Speaker, Stranger};
+use stentor_sessions::{ClientProof, Speaker, Stranger};
 
 use super::forwards;
 use super::targets::{Target, targets};

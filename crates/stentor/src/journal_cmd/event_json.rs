@@ -1,8 +1,9 @@
 //! Events as JSON, for people and scripts.
 
 use serde_json::{Value, json};
+use stentor_mail::dsn::Ret;
 use stentor_queue::book::{DomainHistory, MailboxHistory};
-use stentor_queue::event::{Accept, Event, Ret, Tally};
+use stentor_queue::event::{Accept, Event, Tally};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stentor_journal::{Batch, CheckpointStep, Journal, Options, RealDisk, Slice};
+use stentor_mail::Class;
+use stentor_mail::dsn::Ret;
 use stentor_queue::book::SiteAttempt;
-use stentor_queue::event::{Accept, Class, Event, Fate, RcptParams, Ret};
+use stentor_queue::event::{Accept, Event, Fate, RcptParams};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::slices::{Paging, SliceRef, Slices};

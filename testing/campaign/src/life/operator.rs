@@ -10,10 +10,11 @@ use stentor_core::audit::Audit;
 use stentor_core::intake::Job;
 use stentor_core::verb::{QueueChange, ReleasedPart, VerbJob};
 use stentor_delivery::by_operator;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
-use stentor_sched::{Enhanced, FailedRcpt};
+use stentor_sched::FailedRcpt;
 use tokio::sync::oneshot;
 
 use super::{Bouncing, Ev, Life};

@@ -19,13 +19,16 @@ use stentor_core::{Actor, Core, Parts, Settings};
 use stentor_delivery::bounce;
 use stentor_journal::{Options, SimDisk};
 use stentor_logs::Logs;
-use stentor_queue::event::{Class, Event, Fate, Ret};
+use stentor_mail::Class;
+use stentor_mail::dsn::Ret;
+use stentor_mail::reply::Enhanced;
+use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
 use stentor_resolve::Resolver;
-use stentor_sched::{Enhanced, FailedRcpt, SchedConfig, Scheduler};
+use stentor_sched::{FailedRcpt, SchedConfig, Scheduler};
 use tokio::sync::oneshot;
 
 const START_MS: u64 = 1_800_000_000_000;

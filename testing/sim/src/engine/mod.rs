@@ -11,7 +11,8 @@ mod wire;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_mail::Class;
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::{EventEffect, Store};

@@ -2,7 +2,7 @@
 //! their clients retry, within ten minutes of noon.
 
 use serde_json::{Value, json};
-use stentor_queue::event::Class;
+use stentor_mail::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
 

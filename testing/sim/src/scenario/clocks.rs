@@ -6,7 +6,7 @@
 //! each log-uniform.
 
 use serde_json::{Value, json};
-use stentor_queue::event::Class;
+use stentor_mail::Class;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Backoff, SchedConfig};

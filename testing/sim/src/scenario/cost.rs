@@ -3,7 +3,7 @@
 //! The time is that of the scheduler's calls alone, by the real clock, each call's minimum over several equal runs.
 
 use serde_json::{Value, json};
-use stentor_queue::event::Class;
+use stentor_mail::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
 use stentor_sched::SchedConfig;

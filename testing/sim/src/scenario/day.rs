@@ -9,7 +9,7 @@
 //! PIPELINING (`queue_ms`).
 
 use serde_json::{Value, json};
-use stentor_queue::event::Class;
+use stentor_mail::Class;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_sched::SchedConfig;

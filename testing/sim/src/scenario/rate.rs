@@ -2,7 +2,7 @@
 //! hours, with more to send than it accepts: how close we get to its limit, and how much is refused.
 
 use serde_json::{Value, json};
-use stentor_queue::event::Class;
+use stentor_mail::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
 use stentor_sched::SchedConfig;

@@ -1,7 +1,8 @@
 //! Checks the counts of waiting messages and recipients against the messages themselves.
 
+use stentor_mail::Class;
+
 use super::*;
-use crate::event::Class;
 use crate::ids::DomainId;
 use crate::store::Largest;
 

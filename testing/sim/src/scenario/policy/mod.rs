@@ -10,10 +10,10 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_reputation::ClientBehaviour;
+use stentor_reputation::{ClientBehaviour, ClientName};
 use stentor_rules::{
-    AuthResults, ClientName, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome,
-    RemarkRecipients, RuleId, Rulebook, Scan, ServiceAnswers, Step, WaitingRules, Wishes,
+    AuthResults, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome, RemarkRecipients, RuleId,
+    Rulebook, Scan, ServiceAnswers, Step, WaitingRules, Wishes,
 };
 use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
 

@@ -9,7 +9,8 @@ use stentor_control::MailqqSort;
 use stentor_control::causes::headline;
 use stentor_control::format::{bytes, cut, next_try, plural, span};
 use stentor_control::site_view::site_state;
-use stentor_control::snapshot::{EventNow, SiteNow};
+use stentor_control::snapshot::SiteNow;
+use stentor_records::now::EventNow;
 
 use super::{App, bold, dim, number};
 

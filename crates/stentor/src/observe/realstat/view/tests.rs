@@ -1,8 +1,9 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use stentor_control::snapshot::{EventNow, SiteNow};
+use stentor_control::snapshot::SiteNow;
 use stentor_control::{CauseRow, Snapshot, WatchOptions};
 use stentor_queue::cause::Cause;
+use stentor_records::now::EventNow;
 
 use super::*;
 use crate::observe::realstat::feed::News;
