@@ -16,8 +16,8 @@ use stentor_queue::queue_only::Scope;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    CloseReason, Effect, FlowKey, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner, SnapshotProgress, Stage,
-    Work,
+    CloseReason, Effect, FlowKey, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner, SnapshotProgress,
+    SourceConfig, SourceNo, Stage, Work,
 };
 
 const START: Ms = 1_800_000_000_000;
@@ -49,6 +49,7 @@ enum Ev {
 
 struct Conn {
     host: usize,
+    source: SourceNo,
     errors: usize,
     must_close: bool,
     open: VecDeque<Work>,
@@ -77,8 +78,11 @@ struct World {
     rule: Rule,
     hosts: usize,
     dead: HashSet<usize>,
-    /// A host that takes this long for each reply.
+    /// A host that takes this long for each reply, and one that takes this long to greet.
     slow: Option<(usize, Ms)>,
+    greets_late: Option<(usize, Ms)>,
+    /// Connections from this source are refused.
+    refused_source: Option<SourceNo>,
     pipeline: usize,
     /// A connection gets 421 after this many errors in a row.
     errors_max: usize,
@@ -104,6 +108,8 @@ impl World {
             hosts,
             dead: HashSet::new(),
             slow: None,
+            greets_late: None,
+            refused_source: None,
             pipeline: 1,
             errors_max: usize::MAX,
             conns: HashMap::new(),
@@ -197,11 +203,13 @@ impl World {
             for effect in effects {
                 match effect {
                     Effect::Resolve { domain } => self.at(1, Ev::Resolved(domain)),
-                    Effect::Connect { conn, target, .. } => {
+                    Effect::Connect { conn, target, source, .. } => {
                         let host = usize::from(target.addr.port()) - 1;
                         self.connects.push(self.now);
-                        self.conns.insert(conn, Conn { host, errors: 0, must_close: false, open: VecDeque::new() });
-                        self.at(RTT, Ev::Session(conn));
+                        let open = VecDeque::new();
+                        self.conns.insert(conn, Conn { host, source, errors: 0, must_close: false, open });
+                        let after = self.greets_late.filter(|(late, _)| *late == host).map_or(RTT, |(_, ms)| ms);
+                        self.at(after, Ev::Session(conn));
                     }
                     Effect::Work { conn } => self.fill(conn),
                     Effect::Close { conn } => {
@@ -242,8 +250,8 @@ impl World {
                 self.sched.resolved(&self.store, domain, Resolution::Site(plan), self.now);
             }
             Ev::Session(conn) => {
-                let host = self.conns[&conn].host;
-                if self.dead.contains(&host) {
+                let Conn { host, source, .. } = self.conns[&conn];
+                if self.dead.contains(&host) || self.refused_source == Some(source) {
                     self.conns.remove(&conn);
                     return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
                 }
@@ -708,5 +716,63 @@ fn a_long_row_of_offers_hides_none_behind_it() {
         let good = [world.mail("good@late.example", 1_000)];
         let took = world.run_until_delivered(&good, 12 * HOUR);
         assert!(took <= 10 * SECOND, "seed {seed}: {took} ms");
+    }
+}
+
+fn takes_all(_: usize, _: &str, _: u64, _: Ms) -> bool {
+    false
+}
+
+/// Delivers a first message, then ten that were held until they were overdue. Returns how many were delivered in all.
+fn overdue_mail_delivered(mut world: World, seed: u64) -> usize {
+    world.mail("bob", 1_000);
+    world.run(3 * HOUR);
+    world.age = 6 * 24 * HOUR;
+    for n in 0..10 {
+        world.mail(&format!("ann{n}"), 1_000);
+    }
+    world.run(2 * HOUR);
+    assert_eq!(world.expired, 0, "seed {seed}");
+    world.delivered.len()
+}
+
+#[test]
+fn overdue_mail_does_not_expire_while_another_host_is_connected_to() {
+    for seed in 0..20 {
+        let mut world = World::new(takes_all, 2, seed);
+        world.dead.insert(0);
+        world.greets_late = Some((1, 6 * SECOND));
+        assert_eq!(overdue_mail_delivered(world, seed), 11, "seed {seed}");
+    }
+}
+
+#[test]
+fn overdue_mail_does_not_expire_for_one_of_its_sources() {
+    for seed in 0..20 {
+        for refused in 0..2 {
+            let mut world = World::new(takes_all, 1, seed);
+            let source = |name: &str| SourceConfig { name: name.to_owned(), ..SourceConfig::default() };
+            let cfg = SchedConfig { sources: vec![source("one"), source("two")], ..SchedConfig::default() };
+            world.sched = Scheduler::new(cfg, seed);
+            world.refused_source = Some(refused);
+            assert_eq!(overdue_mail_delivered(world, seed), 11, "seed {seed}, source {refused}");
+        }
+    }
+}
+
+/// Overdue mail that has no other way does expire, together.
+#[test]
+fn overdue_mail_expires_when_all_hosts_have_failed() {
+    for hosts in 1..3 {
+        let mut world = World::new(takes_all, hosts, 5);
+        world.mail("bob", 1_000);
+        world.run(3 * HOUR);
+        world.age = 6 * 24 * HOUR;
+        world.dead = HashSet::from([0, 1]);
+        for n in 0..10 {
+            world.mail(&format!("ann{n}"), 1_000);
+        }
+        world.run(2 * HOUR);
+        assert_eq!((world.delivered.len(), world.expired), (1, 10), "{hosts} hosts");
     }
 }

@@ -59,8 +59,10 @@ impl Choice<'_> {
         let last = line.unwrap_or(self.state.sites.get(site).lines.list.len());
         for at in (0..=last).rev() {
             *line = Some(at);
+            if !self.fails_as_a_whole(site, source, at, expired_only) {
+                continue;
+            }
             while let Some(line) = self.state.sites.get(site).lines.list.get(at)
-                && self.state.flows.get(line.flow).sources.has(source)
                 && let Some(no) = oldest(&line.waiting, self.state.newest)
             {
                 if *steps == 0 {
@@ -79,6 +81,20 @@ impl Choice<'_> {
             }
         }
         None
+    }
+
+    /// Whether a line's mail fails with a source's path: it has no other way. Otherwise it was not tried in vain.
+    fn fails_as_a_whole(&self, site: SiteId, source: SourceNo, line: usize, expired_only: bool) -> bool {
+        let Some(entry) = self.state.sites.peek(site) else { return false };
+        let Some(line) = entry.lines.list.get(line) else { return false };
+        let (sources, len) = (self.state.flows.get(line.flow).sources, self.state.sources());
+        let sites = &self.state.sites;
+        let has_no_way = if expired_only {
+            sites.is_shut(site, sources, len, self.now)
+        } else {
+            sites.is_closed(site, sources, len)
+        };
+        sources.has(source) && has_no_way
     }
 
     fn next_of_message(&mut self, site: SiteId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {

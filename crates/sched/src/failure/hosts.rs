@@ -103,7 +103,7 @@ impl Host {
 
 impl FailureState {
     /// Charges a failed host, which is left alone for a time. If none of the site's hosts may be tried now, overdue
-    /// mail there has had its chance and expires.
+    /// mail there has had its chance and expires, unless it has another way (`Choice::next_of`).
     pub fn charge_host(&mut self, state: &mut SchedState, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {
         let Hop { site, source, host } = hop;
         let reason = state.reasons.keep(reply.clone());
@@ -129,7 +129,7 @@ impl FailureState {
     }
 
     /// Closes a host that lacks something that the site's mail requires. If all hosts that this source may use lack it,
-    /// waiting mail fails.
+    /// waiting mail that has no other source fails.
     pub fn close_unfit_host(&mut self, state: &mut SchedState, hop: Hop, reply: &HostReply) {
         state.sites.host(hop.host).is_closed = true;
         let Sites { list, hosts, .. } = &state.sites;

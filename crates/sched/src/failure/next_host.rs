@@ -119,6 +119,13 @@ impl Deferrals {
     ) -> Vec<MessageNo> {
         let deferral = self.slot(hop.site, DeferralKey::Sender(sender)).and_then(|slot| self.get(slot));
         let Some(deferral) = deferral else { return Vec::new() };
+        let refused_until = |host| deferral.refusals.iter().find(|one| one.host == host).map_or(0, |one| one.until);
+        let Some(site) = state.sites.peek(hop.site) else { return Vec::new() };
+        // Another host may take it, such as one that is being probed.
+        let has_way = |sources| {
+            let mut hosts = site.paths_of(sources).flat_map(|(_, path)| &path.hosts);
+            hosts.any(|host| state.sites.hosts[*host as usize].until.max(refused_until(*host)) <= now)
+        };
         let others = deferral.refusals.iter().filter(|refusal| refusal.host != hop.host);
         let last: SmallVec<[Option<&MailProfile>; 4]> = others.map(|refusal| refusal.refused.last()).collect();
         let is_expected = |no: &MessageNo| {
@@ -128,7 +135,8 @@ impl Deferrals {
             })
         };
         let first = |set| IdSet::iter_around(set, state.newest).take(STEPS_MAX as usize).map(MessageNo);
-        let oldest = deferral.waiters.iter().flat_map(|(.., set)| first(set));
+        let waiters = deferral.waiters.iter().filter(|(flow, ..)| !has_way(state.flows.get(*flow).sources));
+        let oldest = waiters.flat_map(|(.., set)| first(set));
         oldest.filter(|no| state.is_over_age(store, *no, now) && is_expected(no)).collect()
     }
 
@@ -220,7 +228,9 @@ impl Deferrals {
                 }
                 match site.offers.iter_mut().find(|offers| offers.host == *host) {
                     Some(offers) => _ = offers.deferrals.insert(slot),
-                    None => site.offers.push(HostOffers { host: *host, deferrals: IdSet::one(slot), last: 0 }),
+                    None => {
+                        site.offers.push(HostOffers { host: *host, deferrals: IdSet::one(slot), last: 0, passed: 0 })
+                    }
                 }
             }
         }
@@ -232,14 +242,24 @@ impl Deferrals {
         let Hop { site, host, .. } = hop;
         let at = state.sites.get(site).offers.iter().position(|offers| offers.host == host)?;
         let (mut after, mut later) = (state.sites.get(site).offers[at].last, 0);
-        for _ in 0..state.sites.get(site).offers[at].deferrals.len() {
+        let len = state.sites.get(site).offers[at].deferrals.len();
+        for _ in 0..len {
             let slots = &state.sites.get(site).offers[at].deferrals;
             let slot = slots.iter_from(after).next().or_else(|| slots.min())?;
             match self.offer_of(state, slot, hop, now) {
-                Offer::Now(waiter) => return Some((slot, waiter)),
+                Offer::Now(waiter) => {
+                    state.sites.get(site).offers[at].passed = 0;
+                    return Some((slot, waiter));
+                }
                 Offer::Later if later == LATER_MAX => {
-                    // The next call goes on here.
-                    state.sites.get(site).offers[at].last = slot;
+                    // The next look goes on here, at once unless it has gone around.
+                    let offers = &mut state.sites.get(site).offers[at];
+                    (offers.last, offers.passed) = (slot, offers.passed + later);
+                    if offers.passed < len {
+                        state.sites.mark_dirty(site);
+                    } else {
+                        offers.passed = 0;
+                    }
                     return None;
                 }
                 Offer::Later => later += 1,
