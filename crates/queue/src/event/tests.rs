@@ -210,7 +210,7 @@ fn unknown_kinds_refuse_or_are_skipped_by_their_number() {
     assert_eq!(Event::decode(&[]), Err(EventError::Short));
 }
 
-fn bytes(event: Event<'_>) -> Vec<u8> {
+fn bytes(event: &Event<'_>) -> Vec<u8> {
     let mut buf = Vec::new();
     event.encode(&mut buf);
     buf
@@ -221,7 +221,7 @@ fn bytes(event: Event<'_>) -> Vec<u8> {
 #[test]
 fn bytes_are_as_documented() {
     let entries = vec![(AddressId(5), "a@b"), (AddressId(6), "c@d")];
-    assert_eq!(bytes(Event::Intern { entries }), b"\x01\x0a\x03a@b\x00\x03c@d");
+    assert_eq!(bytes(&Event::Intern { entries }), b"\x01\x0a\x03a@b\x00\x03c@d");
     let outcome = Event::Outcome {
         message: MessageId(1 << 24 | 2),
         fate: Fate::Removed,
@@ -229,24 +229,24 @@ fn bytes_are_as_documented() {
         by: Some("op"),
         at: (EPOCH_2020_S + 1) * 1000 + 5,
     };
-    assert_eq!(bytes(outcome), b"\x13\x82\x80\x80\x08\x0a\x04\x03\x03\x03op");
-    assert_eq!(bytes(Event::Forget { ids: [3, 7].into_iter().collect() }), b"\x08\x04\x03\x03");
+    assert_eq!(bytes(&outcome), b"\x13\x82\x80\x80\x08\x0a\x04\x03\x03\x03op");
+    assert_eq!(bytes(&Event::Forget { ids: [3, 7].into_iter().collect() }), b"\x08\x04\x03\x03");
     let mailbox = MailboxHistory::of_bytes([1, 2, 3, 4, 5, 6, 2, 8]);
     let mailboxes = Event::Mailboxes(vec![(AddressId(5), mailbox), (AddressId(6), MailboxHistory::default())]);
-    assert_eq!(bytes(mailboxes), b"\x80\x0a\x01\x02\x03\x04\x05\x06\x02\x08\x00\0\0\0\0\0\0\0\0");
+    assert_eq!(bytes(&mailboxes), b"\x80\x0a\x01\x02\x03\x04\x05\x06\x02\x08\x00\0\0\0\0\0\0\0\0");
     let mut sites = b"\x81\x03b.c\x1a\0\0\0".to_vec();
     sites.extend(1..=26);
     let site = DomainHistory::read(&mut Reader::new(&sites[9..])).unwrap();
-    assert_eq!(bytes(Event::Sites(vec![("b.c", site)])), sites);
+    assert_eq!(bytes(&Event::Sites(vec![("b.c", site)])), sites);
     let hold = |held| Event::Hold { held, messages: vec![MessageId(300), MessageId(303), MessageId(302)] };
-    assert_eq!(bytes(hold(true)), b"\x06\x03\xd8\x04\x06\x01");
-    assert_eq!(bytes(hold(false)), b"\x07\x03\xd8\x04\x06\x01");
-    let suspend = |suspended, what, until, reason| bytes(Event::Suspend { suspended, what, until, reason });
+    assert_eq!(bytes(&hold(true)), b"\x06\x03\xd8\x04\x06\x01");
+    assert_eq!(bytes(&hold(false)), b"\x07\x03\xd8\x04\x06\x01");
+    let suspend = |suspended, what, until, reason| bytes(&Event::Suspend { suspended, what, until, reason });
     assert_eq!(suspend(true, "list:l", 0, ""), b"\x09\x06list:l");
     assert_eq!(suspend(true, "list:l", 300, ""), b"\x09\x06list:l\xac\x02");
     assert_eq!(suspend(true, "bounce:list:l", 300, "no"), b"\x09\x0dbounce:list:l\xac\x02\x02no");
     assert_eq!(suspend(false, "site:mx", 0, ""), b"\x0a\x07site:mx");
-    assert_eq!(bytes(Event::ClockMoved { since: MessageId(300), by: -2 }), b"\x82\xac\x02\x03");
+    assert_eq!(bytes(&Event::ClockMoved { since: MessageId(300), by: -2 }), b"\x82\xac\x02\x03");
 }
 
 #[test]
@@ -283,23 +283,23 @@ fn bytes_of_messages_are_as_documented() {
         expected.extend_from_slice(b"\x02\x09\x01\x09\x02\x00");
         expected
     };
-    assert_eq!(bytes(Event::Accept(Box::new(accept.clone()))), expected(0x23, envelope));
+    assert_eq!(bytes(&Event::Accept(Box::new(accept.clone()))), expected(0x23, envelope));
     let marked = Accept { given_sender: Some("g@x".into()), held_by: Some("r".into()), ..accept };
     let more = [envelope, b"\x00\x00\x04g@x\x02r".as_slice()].concat();
-    assert_eq!(bytes(Event::Accept(Box::new(marked.clone()))), expected(0xa3, &more));
+    assert_eq!(bytes(&Event::Accept(Box::new(marked.clone()))), expected(0xa3, &more));
     let required = Accept { given_sender: None, held_by: None, require_tls: true, ..marked.clone() };
     let more_yet = [envelope, b"\x00\x00\x00\x00\x01".as_slice()].concat();
-    assert_eq!(bytes(Event::Accept(Box::new(required))), expected(0x23, &more_yet));
+    assert_eq!(bytes(&Event::Accept(Box::new(required))), expected(0x23, &more_yet));
     let (kept, message) = (expected(0xa3, &more), Box::new(marked.clone()));
     let part = [&(kept.len() as u32 - 1).to_le_bytes()[..], &kept[1..]].concat();
-    assert_eq!(bytes(Event::Quarantined(message.clone())), [b"\x0b", &kept[1..]].concat());
-    assert_eq!(bytes(Event::Quarantine(vec![marked])), [b"\x24", &part[..]].concat());
+    assert_eq!(bytes(&Event::Quarantined(message.clone())), [b"\x0b", &kept[1..]].concat());
+    assert_eq!(bytes(&Event::Quarantine(vec![marked])), [b"\x24", &part[..]].concat());
     let released = Event::QuarantineReleased { from: MessageId(301), by: Some("u"), accept: message };
-    assert_eq!(bytes(released), [b"\x0d\xad\x02", &part[..], b"\x02u"].concat());
+    assert_eq!(bytes(&released), [b"\x0d\xad\x02", &part[..], b"\x02u"].concat());
     let (message, ids) = (MessageId(300), IdSet::one(9));
     let at = EPOCH_2020_S * 1000 + 1;
     let ended = Event::QuarantineEnded { message, fate: Fate::Expired, ids, by: None, at };
-    assert_eq!(bytes(ended), b"\x0c\x12\xac\x02\x02\x02\x09");
+    assert_eq!(bytes(&ended), b"\x0c\x12\xac\x02\x02\x02\x09");
 }
 
 #[test]
