@@ -32,12 +32,13 @@ impl Url {
         if host.is_empty() {
             return Err("it has no host".to_owned());
         }
-        let has_port = !authority.as_str().ends_with(authority.host());
+        // Compared by length: the text after the colon may be the host's own name, as in `a:a`.
+        let has_port = authority.as_str().len() > authority.host().len();
         let port = match authority.port_u16() {
-            Some(port) => port,
-            None if has_port => return Err("its port is not a number below 65536".to_owned()),
-            None if is_tls => 443,
-            None => 80,
+            Some(port) if port > 0 => port,
+            _ if has_port => return Err("its port is not a number from 1 to 65535".to_owned()),
+            _ if is_tls => 443,
+            _ => 80,
         };
         Ok(Url { uri, host, port, is_tls })
     }
@@ -78,6 +79,14 @@ mod tests {
             "file:///etc/passwd",
             "https://a:99999/",
             "https://a:/",
+            "https://a:a/",
+            "https://a:0/",
+            "https://a: /",
+            "https://[::1]:x/",
+            "https://[::1]:/",
+            "https://[::1]::1/",
+            "https://example.org:example.org/",
+            "https://example.org:org/",
         ] {
             assert!(Url::parse(bad).is_err(), "{bad}");
         }
