@@ -22,7 +22,7 @@ use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 use stentor_smtp::client::ClientConfig;
 use stentor_smtp::server::ServerConfig;
-use stentor_tls::{ClientSettings, Connector, Roots};
+use stentor_tls::{ClientSettings, Connector, Roots, SystemRoots};
 use stentor_tls_policy::{HostPattern, PeerName, Posture, PostureQuery, Requirement, Strength, Wish};
 
 use crate::clock::Clock;
@@ -53,9 +53,12 @@ pub struct Settings {
     pub smtp: Arc<ServerConfig>,
     /// SMTP and LMTP settings of each source (at least one).
     clients: Vec<[Arc<ClientConfig>; 2]>,
-    /// TLS for hosts, and the CAs that prove them; created at first use, since that reads the system's CAs.
-    tls: OnceLock<Arc<Connector>>,
+    /// TLS for hosts with CAs, and without while the system has none; created at first use, since that reads the
+    /// system's CAs.
+    tls: [OnceLock<Arc<Connector>>; 2],
+    /// The CAs of `tls_ca_file`, which replace the system's.
     roots: OnceLock<Roots>,
+    system_roots: SystemRoots,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -79,8 +82,9 @@ impl Settings {
             milters: Milters::new(&config.hostname, &config.milters, before.map(|before| &before.milters)),
             smtp: Arc::new(server(&config)),
             clients,
-            tls: OnceLock::new(),
+            tls: Default::default(),
             roots: OnceLock::new(),
+            system_roots: SystemRoots::default(),
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -111,10 +115,12 @@ impl Settings {
         both[usize::from(target.lmtp)].clone()
     }
 
-    /// Returns the TLS client for hosts.
+    /// Returns the TLS client for hosts. One without CAs is replaced once there are some: sessions that it may resume
+    /// are not proven.
     pub fn tls_client(&self) -> &Connector {
-        self.tls
-            .get_or_init(|| Connector::new(ClientSettings { roots: self.roots().clone(), ..ClientSettings::default() }))
+        let roots = self.roots();
+        self.tls[usize::from(roots.is_empty())]
+            .get_or_init(|| Connector::new(ClientSettings { roots, ..ClientSettings::default() }))
     }
 
     /// Reads the configured file of CAs before a session needs it. Blocks.
@@ -128,15 +134,19 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the trusted CAs.
-    pub fn roots(&self) -> &Roots {
-        self.roots.get_or_init(|| match self.config.host_roots() {
-            Ok(roots) => roots.unwrap_or_else(Roots::of_system),
+    /// Returns the trusted CAs. Blocks while files are read: at first use, and now and then while the system has none.
+    pub fn roots(&self) -> Roots {
+        if let Some(roots) = self.roots.get() {
+            return roots.clone();
+        }
+        match self.config.host_roots() {
+            Ok(None) => self.system_roots.get(),
+            Ok(Some(roots)) => self.roots.get_or_init(|| roots).clone(),
             Err(error) => {
                 tracing::error!(%error, "CA roots could not be loaded; no host can be proven by a CA");
                 Roots::none()
             }
-        })
+        }
     }
 
     /// Returns the TLS requirements for mail to this domain at the plan's hosts, including its senders' wishes.
@@ -387,6 +397,11 @@ fn sched(config: &Config) -> SchedConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use stentor_tls::{Identities, SELF_SIGNED_FILE};
+
     use super::*;
 
     /// The simulator measures the settings that are shipped.
@@ -394,5 +409,27 @@ mod tests {
     fn the_server_schedules_with_the_schedulers_own_defaults() {
         let config = stentor_config::without_file().unwrap();
         assert_eq!(sched(&config), SchedConfig::DEFAULT);
+    }
+
+    /// CAs of a system whose bundle appears after the first look.
+    fn late_roots() -> Roots {
+        static READS: AtomicUsize = AtomicUsize::new(0);
+        if READS.fetch_add(1, Ordering::Relaxed) == 0 {
+            return Roots::none();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        Identities::self_signed(folder.path(), "ca.example", 0).unwrap();
+        Roots::from_file(&folder.path().join(SELF_SIGNED_FILE)).unwrap()
+    }
+
+    #[test]
+    fn cas_that_appear_later_are_used_without_a_reload() {
+        let mut settings = Settings::new(stentor_config::without_file().unwrap(), None);
+        settings.system_roots = SystemRoots::read_by(late_roots, Duration::ZERO);
+        let without: *const Connector = settings.tls_client();
+        assert!(!settings.roots().is_empty());
+        let with: *const Connector = settings.tls_client();
+        assert_ne!(without, with, "a session that was not proven would be resumed");
+        assert_eq!(with, std::ptr::from_ref(settings.tls_client()), "sessions are resumed");
     }
 }

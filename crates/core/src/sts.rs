@@ -280,7 +280,7 @@ pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant)
         allows_private: protection.sts_allows_private,
         is_tls: true,
     };
-    let client = HttpClient::new(services.settings.roots());
+    let client = HttpClient::new(&services.settings.roots());
     let client = client.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
     fetch(&client, &place, until).await
 }

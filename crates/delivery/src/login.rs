@@ -77,7 +77,7 @@ async fn begun(
             let LookupServices { resolver, settings, clock } = access.services;
             let clock = clock.clone();
             let steady: &Steady = &(Arc::new(move || clock.steady()) as Steady);
-            let (roots, smart_hosts) = (settings.roots(), &settings.config.protection.smart_hosts);
+            let (roots, smart_hosts) = (&settings.roots(), &settings.config.protection.smart_hosts);
             let context = RequestContext { resolver, roots, smart_hosts, steady };
             let token = access.tokens.token(context, host, grant).await?;
             (token.secret, Some(token.generation))

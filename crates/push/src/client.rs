@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
 use stentor_http_client::{HttpClient, Place, RequestError, Url};
-use stentor_tls::Roots;
+use stentor_tls::{Roots, SystemRoots};
 use tokio::time::Instant;
 
 /// Maximum octets read of an answer's body, which is ignored; reading lets the peer finish sending.
@@ -32,10 +32,12 @@ pub(crate) struct PushRequest<'a> {
     pub timeout: Duration,
 }
 
-/// The client that all tasks share. It reads the system's certificates at the first request; if there are none, again
-/// at the next.
+/// The client that all tasks share. It reads the system's certificates at the first request.
 #[derive(Default)]
-pub struct PushClient(OnceLock<HttpClient>);
+pub struct PushClient {
+    roots: SystemRoots,
+    client: OnceLock<HttpClient>,
+}
 
 impl PushClient {
     /// Sends the body and waits for the response, all within the timeout.
@@ -64,14 +66,14 @@ impl PushClient {
         if !is_tls {
             return new(&Roots::none());
         }
-        if let Some(client) = self.0.get() {
+        if let Some(client) = self.client.get() {
             return Ok(client.clone());
         }
-        let roots = Roots::of_system();
+        let roots = self.roots.get();
         if roots.is_empty() {
             return Err("TLS: the system has no certificates".to_owned());
         }
         let client = new(&roots)?;
-        Ok(self.0.get_or_init(|| client).clone())
+        Ok(self.client.get_or_init(|| client).clone())
     }
 }

@@ -39,7 +39,7 @@ pub use self::identity::{
 pub use self::secured::{HandshakeFacts, PlainRead, SecuredSession, WRITE_BYTES_MAX};
 pub use self::server::{Acceptor, ClientCertificates, ServerSettings};
 pub use self::socket::{RawSocket, TlsSocket};
-pub use self::verify::{PeerProof, PeerRequirement, PinnedHash, Roots, RootsError, TlsaRecord, TlsaUse};
+pub use self::verify::{PeerProof, PeerRequirement, PinnedHash, Roots, RootsError, SystemRoots, TlsaRecord, TlsaUse};
 
 /// aws-lc-rs, preferring AES-128 to AES-256: a handshake computes some fifty hashes, and most processors have
 /// instructions for SHA-256, few for SHA-384. By measurement, a session with one message takes a tenth less time.

@@ -7,6 +7,7 @@
 mod chain;
 mod dane;
 mod roots;
+mod system_roots;
 mod verifier;
 mod web;
 
@@ -20,6 +21,7 @@ use crate::certificate::{Certificate, public_key};
 
 pub use self::dane::{TlsaRecord, TlsaUse};
 pub use self::roots::{Roots, RootsError};
+pub use self::system_roots::SystemRoots;
 
 pub(crate) use self::chain::is_client_of;
 pub(crate) use self::dane::verify as by_tlsa;
