@@ -39,6 +39,11 @@ pub struct Receiver {
 impl Receiver {
     /// `status` says what the request of this number, counted from 0, is answered.
     pub fn start(status: impl Fn(usize) -> u16 + Send + Sync + 'static) -> Receiver {
+        Receiver::judging(move |number, _| status(number))
+    }
+
+    /// `status` is also given the request's body.
+    pub fn judging(status: impl Fn(usize, &[u8]) -> u16 + Send + Sync + 'static) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -73,7 +78,7 @@ impl Receiver {
     }
 }
 
-fn serve(stream: TcpStream, kept: &Mutex<Vec<Received>>, status: &dyn Fn(usize) -> u16) -> std::io::Result<()> {
+fn serve(stream: TcpStream, kept: &Mutex<Vec<Received>>, status: &dyn Fn(usize, &[u8]) -> u16) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
@@ -91,7 +96,7 @@ fn serve(stream: TcpStream, kept: &Mutex<Vec<Received>>, status: &dyn Fn(usize) 
     reader.read_exact(&mut body)?;
     let status = {
         let mut kept = kept.lock().expect("no test panics there");
-        let status = status(kept.len());
+        let status = status(kept.len(), &body);
         kept.push(Received { path, headers, body, status });
         status
     };

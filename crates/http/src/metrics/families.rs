@@ -177,7 +177,11 @@ const FAMILIES: &[Family] = &[
     counter("stentor_webhook_events_total", &["webhook"], "Events accepted by the endpoint."),
     counter("stentor_webhook_failures_total", &["webhook"], "Requests that the endpoint did not accept."),
     gauge("stentor_webhook_lag_records", &["webhook"], "History records not yet sent to the endpoint."),
-    counter("stentor_webhook_lost_total", &["webhook"], "Events deleted from the history before they were sent."),
+    counter(
+        "stentor_webhook_lost_total",
+        &["webhook"],
+        "Events deleted from the history before they were sent, or dropped after refusals.",
+    ),
 ];
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! Webhooks: outcomes of mail, posted to HTTP endpoints as they happen.
 //!
-//! Promise: every event of the history that an endpoint selected reaches it at least once, in order, with an id that
-//! stays the same when repeated. A batch counts as delivered when the endpoint answers 2xx; only then is the position
-//! after it written (atomically, synced). A slow or unreachable endpoint delays no other: each has its own task and
+//! Promise: every event of the history that an endpoint selected and accepts reaches it at least once, in order, with
+//! an id that stays the same when repeated. Events count as delivered when the endpoint answers 2xx; only then is the
+//! position after them written (atomically, synced). A slow or unreachable endpoint delays no other: each has its own task and
 //! position, and its pending events are in the history's files, not in memory.
 //!
 //! States of an endpoint: reading -> gathering (`batch_wait_ms`) -> posting -> advanced, or waiting (the back-off
-//! doubles up to [`BACKOFF_MAX`]) and posting the same again. 410 stops it until the next start. If the history was
-//! truncated past an endpoint's position, it loses events: counted, logged, and reported in the next batch as `lost`.
+//! doubles up to [`BACKOFF_MAX`]) and posting the same again. A refusal that may be about the events halves the request
+//! ([`request_size`]). 410 stops it until the next start. If the history was truncated past an endpoint's position, or
+//! an event was refused too often, it loses events: counted, logged, and reported in the next request as `lost`.
 
 mod event;
 mod position;
+mod request_size;
 mod sender;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ use stentor_queue::ids::Ms;
 
 pub use self::event::signature;
 
+use self::request_size::RequestSize;
 use self::sender::Sender;
 use crate::client::PushClient;
 
@@ -47,7 +50,7 @@ pub struct State {
     pub failures: AtomicU64,
     /// The number of the first history record that it has not accepted; [`UNKNOWN`] until its task starts.
     pub position: AtomicU64,
-    /// Events dropped from the history before they were sent.
+    /// Events deleted from the history before they were sent, or dropped after the endpoint refused them.
     pub lost: AtomicU64,
     pub last: Mutex<LastResponses>,
 }
@@ -81,7 +84,7 @@ pub struct WebhookView {
     pub failures: u64,
     /// History records not yet sent to the endpoint.
     pub lag_records: u64,
-    /// Events deleted from the history before they were sent.
+    /// Events deleted from the history before they were sent, or dropped after the endpoint refused them.
     pub lost: u64,
     /// When the endpoint last accepted a request.
     pub last_success: Option<Ms>,
@@ -180,7 +183,8 @@ pub(crate) fn start(core: &Arc<Core>, client: &Arc<PushClient>) -> Arc<Registry>
             let hostname = settings.config.hostname.clone();
             let (core, client, config) = (core.clone(), client.clone(), config.clone());
             let path = folder.join(format!("{}.position", config.name));
-            let sender = Sender { core, client, config, hostname, state, path, lost: 0 };
+            let (size, backoff) = (RequestSize::new(config.batch_max), BACKOFF_MIN);
+            let sender = Sender { core, client, config, hostname, state, path, lost: 0, refused: 0, size, backoff };
             tokio::spawn(sender.run(history.clone()));
         } else {
             tracing::warn!(webhook = config.name, "the webhook is disabled");

@@ -14,6 +14,7 @@ use stentor_core::limits::Limit;
 use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_history::{Position, Reader};
 
+use super::request_size::{REFUSALS_MAX, RefusalStep, RequestSize, is_about_events};
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
 use crate::client::{PushClient, PushRequest};
 
@@ -38,11 +39,45 @@ pub(super) struct Sender {
     pub path: PathBuf,
     /// Events that the history dropped and that were not yet reported to the endpoint.
     pub lost: u64,
+    /// Events that the endpoint refused for good, not yet reported to it either.
+    pub refused: u64,
+    pub size: RequestSize,
+    /// The pause after the next failure, before jitter.
+    pub backoff: Duration,
+}
+
+/// What follows a request.
+enum DeliveryStep {
+    /// The events were accepted or dropped.
+    Next,
+    /// Another request after this pause.
+    Again(Duration),
+    /// The endpoint wants no more events.
+    End,
+}
+
+/// A request that was not accepted.
+struct Refusal {
+    why: String,
+    kind: RefusalKind,
+    retry_after: Duration,
+}
+
+#[derive(Clone, Copy)]
+enum RefusalKind {
+    /// The endpoint wants no more events (410).
+    Gone,
+    /// Fewer or other events may be accepted.
+    Events,
+    /// The same request may be accepted later.
+    Later,
 }
 
 /// The result of one scan.
 struct Batch {
     events: Vec<Value>,
+    /// The position after each event.
+    ends: Vec<Position>,
     next: Position,
     /// Whether the scan reached the end.
     is_end: bool,
@@ -122,7 +157,7 @@ impl Sender {
     async fn read(&mut self, reader: &Reader, at: Position) -> Option<Batch> {
         let (reader, config) = (reader.clone(), self.config.clone());
         let read = tokio::task::spawn_blocking(move || {
-            let (mut events, mut bytes, mut scanned) = (Vec::new(), 0, 0);
+            let (mut events, mut ends, mut bytes, mut scanned) = (Vec::new(), Vec::new(), 0, 0);
             let mut is_end = true;
             let followed = reader.follow(at, &mut |record, next| {
                 scanned += 1;
@@ -132,6 +167,7 @@ impl Sender {
                         + event["reply"].as_str().map_or(0, str::len)
                         + 64 * event["recipients"].as_array().map_or(0, Vec::len);
                     events.push(event);
+                    ends.push(next);
                 }
                 if events.len() >= config.batch_max || bytes >= BATCH_BYTES_MAX || scanned >= SCAN_MAX {
                     is_end = false;
@@ -139,7 +175,7 @@ impl Sender {
                 }
                 ControlFlow::Continue(())
             })?;
-            std::io::Result::Ok((Batch { events, next: followed.next, is_end }, followed.lost))
+            std::io::Result::Ok((Batch { events, ends, next: followed.next, is_end }, followed.lost))
         });
         match read.await {
             Ok(Ok((batch, lost))) => {
@@ -159,69 +195,132 @@ impl Sender {
         }
     }
 
-    /// Sends a batch until it is accepted; `false` if the endpoint is gone for good.
+    /// Sends a batch until all of it is accepted or dropped; `false` if the endpoint is gone for good.
     async fn deliver(&mut self, batch: &Batch) -> bool {
-        let mut backoff = BACKOFF_MIN;
-        for attempt in 1_u64.. {
-            let wait = match self.post(batch, attempt).await {
+        let (mut from, mut attempt) = (0, 1);
+        while from < batch.events.len() {
+            let to = (from + self.size.events_max()).min(batch.events.len());
+            let events = &batch.events[from..to];
+            let step = match self.post(events, attempt).await {
                 Ok(()) => {
-                    self.state.events.fetch_add(batch.events.len() as u64, Ordering::Relaxed);
-                    self.state.batches.fetch_add(1, Ordering::Relaxed);
-                    let mut last = self.state.last.lock();
-                    if last.failing_since.take().is_some() {
-                        tracing::info!(webhook = self.config.name, attempt, "the webhook accepts events again");
-                    }
-                    self.core.live.health.report(Name::Webhook, &self.config.name, None);
-                    last.success = Some(self.core.clock.now());
-                    last.error.clear();
-                    self.lost = 0;
-                    return true;
+                    self.accepted(events.len(), attempt);
+                    DeliveryStep::Next
                 }
-                Err(refused) => refused,
+                Err(refusal) => self.refused(events, &refusal),
             };
-            let (why, is_gone, retry_after) = wait;
-            self.state.failures.fetch_add(1, Ordering::Relaxed);
-            let is_first = {
-                let mut last = self.state.last.lock();
-                last.error.clone_from(&why);
-                let is_first = last.failing_since.is_none();
-                last.failing_since.get_or_insert(self.core.clock.now());
-                is_first
-            };
-            let next = "check the endpoint; events are resent automatically while the history keeps them";
-            let what = format!("webhook {} does not accept events: {why}", self.config.name);
-            self.core.live.health.report(Name::Webhook, &self.config.name, Some(ConditionTexts::new(what, next)));
-            if is_gone {
-                self.state.is_enabled.store(false, Ordering::Relaxed);
-                tracing::error!(
-                    webhook = self.config.name,
-                    why,
-                    "the webhook answered 410; disabled until the server restarts"
-                );
-                return false;
+            match step {
+                DeliveryStep::Again(pause) => {
+                    attempt += 1;
+                    tokio::time::sleep(pause).await;
+                }
+                DeliveryStep::Next => {
+                    (from, attempt, self.backoff) = (to, 1, BACKOFF_MIN);
+                    // The caller stores the position after the last one.
+                    if to < batch.events.len() {
+                        self.is_at(batch.ends[to - 1]);
+                        self.keep(batch.ends[to - 1]).await;
+                    }
+                }
+                DeliveryStep::End => return false,
             }
-            if is_first {
-                tracing::warn!(webhook = self.config.name, why, "the webhook does not accept events; will retry");
-            }
-            // Between half and all of it, so that many servers do not return at once.
-            let jittered = backoff.mul_f32(0.5 + fastrand::f32() / 2.0);
-            tokio::time::sleep(jittered.max(retry_after.min(RETRY_AFTER_MAX))).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
         }
         true
     }
 
-    async fn post(&self, batch: &Batch, attempt: u64) -> Result<(), (String, bool, Duration)> {
+    fn accepted(&mut self, events: usize, attempt: u64) {
+        self.state.events.fetch_add(events as u64, Ordering::Relaxed);
+        self.state.batches.fetch_add(1, Ordering::Relaxed);
+        self.size.accepted();
+        (self.lost, self.refused) = (0, 0);
+        self.state.last.lock().success = Some(self.core.clock.now());
+        if self.clear_failure() {
+            tracing::info!(webhook = self.config.name, attempt, "the webhook accepts events again");
+        }
+    }
+
+    /// Ends the current failure. Returns whether there was one.
+    fn clear_failure(&self) -> bool {
+        self.core.live.health.report(Name::Webhook, &self.config.name, None);
+        let mut last = self.state.last.lock();
+        last.error.clear();
+        last.failing_since.take().is_some()
+    }
+
+    /// Decides what follows a refusal of these events.
+    fn refused(&mut self, events: &[Value], refusal: &Refusal) -> DeliveryStep {
+        self.state.failures.fetch_add(1, Ordering::Relaxed);
+        let (webhook, why) = (&self.config.name, &refusal.why);
+        let retry_after = refusal.retry_after.min(RETRY_AFTER_MAX);
+        let was_reduced = self.size.is_reduced();
+        let step = match refusal.kind {
+            RefusalKind::Gone => {
+                self.is_failing(why);
+                self.state.is_enabled.store(false, Ordering::Relaxed);
+                tracing::error!(webhook, why, "the webhook answered 410; disabled until the server restarts");
+                return DeliveryStep::End;
+            }
+            RefusalKind::Events => self.size.refused(events.len()),
+            RefusalKind::Later => RefusalStep::Retry,
+        };
+        match step {
+            RefusalStep::Halve => {
+                if !was_reduced {
+                    let count = events.len();
+                    tracing::warn!(webhook, why, events = count, "the webhook refused a batch; sending smaller ones");
+                }
+                DeliveryStep::Again(retry_after)
+            }
+            RefusalStep::Retry => {
+                if self.is_failing(why) {
+                    tracing::warn!(webhook, why, "the webhook does not accept events; will retry");
+                }
+                // Between half and all of it, so that many servers do not return at once.
+                let jittered = self.backoff.mul_f32(0.5 + fastrand::f32() / 2.0);
+                self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
+                DeliveryStep::Again(jittered.max(retry_after))
+            }
+            RefusalStep::Drop => {
+                for event in events {
+                    let (event, message) = (event["id"].as_str(), event["message"].as_str());
+                    tracing::error!(
+                        webhook,
+                        event,
+                        message,
+                        why,
+                        "the webhook refused this event {REFUSALS_MAX} times; dropped"
+                    );
+                }
+                self.refused += events.len() as u64;
+                self.state.lost.fetch_add(events.len() as u64, Ordering::Relaxed);
+                self.clear_failure();
+                DeliveryStep::Next
+            }
+        }
+    }
+
+    /// Records a failure. Returns whether it is the first since the endpoint accepted events.
+    fn is_failing(&self, why: &str) -> bool {
+        let next = "check the endpoint; events are resent automatically while the history keeps them";
+        let what = format!("webhook {} does not accept events: {why}", self.config.name);
+        self.core.live.health.report(Name::Webhook, &self.config.name, Some(ConditionTexts::new(what, next)));
+        let mut last = self.state.last.lock();
+        why.clone_into(&mut last.error);
+        let is_first = last.failing_since.is_none();
+        last.failing_since.get_or_insert(self.core.clock.now());
+        is_first
+    }
+
+    async fn post(&self, events: &[Value], attempt: u64) -> Result<(), Refusal> {
         let now = self.core.clock.now();
         let mut body = json!({
             "webhook": self.config.name,
             "hostname": self.hostname,
             "sent_at": now,
             "attempt": attempt,
-            "events": batch.events,
+            "events": events,
         });
-        if self.lost > 0 {
-            body["lost"] = self.lost.into();
+        if self.lost + self.refused > 0 {
+            body["lost"] = (self.lost + self.refused).into();
         }
         let body = Bytes::from(body.to_string());
         let mut headers = HeaderMap::new();
@@ -236,9 +335,14 @@ impl Sender {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let retry_after = Duration::from_secs(answer.retry_after_s.unwrap_or(0));
-                Err((format!("it answered {}", answer.status), answer.status == 410, retry_after))
+                let kind = match answer.status {
+                    410 => RefusalKind::Gone,
+                    status if is_about_events(status) => RefusalKind::Events,
+                    _ => RefusalKind::Later,
+                };
+                Err(Refusal { why: format!("it answered {}", answer.status), kind, retry_after })
             }
-            Err(why) => Err((why, false, Duration::ZERO)),
+            Err(why) => Err(Refusal { why, kind: RefusalKind::Later, retry_after: Duration::ZERO }),
         }
     }
 }

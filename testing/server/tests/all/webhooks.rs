@@ -131,6 +131,42 @@ fn outcomes_come_signed_in_order_and_again_until_they_are_taken() {
     server.wait_empty();
 }
 
+fn events_in(body: &[u8]) -> usize {
+    let body: Value = serde_json::from_slice(body).expect("JSON");
+    body["events"].as_array().expect("events").len()
+}
+
+#[test]
+fn a_batch_that_is_too_large_for_the_endpoint_comes_in_parts() {
+    let lab = TestLab::sites(&["one.example"]);
+    // Refused at first, so that many events wait for one batch.
+    let hook = Receiver::judging(|n, body| match events_in(body) {
+        _ if n == 0 => 503,
+        0..=3 => 200,
+        _ => 413,
+    });
+    let server = with_hook(builder(&lab), "hook", &hook).start();
+    wait_until("it has begun", || server.path("data/webhooks/hook.position").exists());
+    let sent: BTreeSet<String> = (0..40).map(|n| format!("u{n}@one.example")).collect();
+    for (n, to) in sent.iter().enumerate() {
+        send(&server, &[to], &format!("{n}@test"));
+    }
+    wait_until("all have come", || fates(&hook).into_keys().collect::<BTreeSet<_>>() == sent);
+    let all = hook.all();
+    assert!(all.iter().any(|request| request.status == 413), "none was too large");
+    let taken = hook.taken();
+    let numbers: Vec<u64> = taken
+        .iter()
+        .flat_map(|request| request.json()["events"].as_array().expect("events").clone())
+        .map(|event| {
+            event["id"].as_str().and_then(|id| id.split_once('-')).expect("an id").0.parse().expect("a number")
+        })
+        .collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b), "in order, each once: {numbers:?}");
+    assert!(taken.iter().all(|request| request.json()["lost"].is_null()));
+    server.wait_empty();
+}
+
 #[test]
 fn a_killed_server_goes_on_where_it_was() {
     let lab = TestLab::sites(&["one.example"]);
