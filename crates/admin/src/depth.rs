@@ -304,10 +304,9 @@ fn suspension(hub: &Hub, site: &str, message: &Message) -> Option<String> {
     [format!("site:{site}"), flow].into_iter().find(|what| hub.store.is_suspended(what))
 }
 
-/// The configured name servers.
+/// The name servers in use.
 fn name_servers(core: &Core) -> String {
-    let settings = core.settings();
-    settings.config.dns.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    core.resolver().name_servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The oldest message waiting for each recipient; recipients without waiting mail by now are omitted.

@@ -162,7 +162,7 @@ fn failed_look_ups(places: &SitesNow) -> usize {
 /// Reports look-ups that fail for so many domains that each need not be named. One domain's failure is its own, however
 /// much waits there, unless no look-up at all is answered.
 fn names(core: &Arc<Core>, causes: &[CauseRow], domains: usize, found: &mut Vec<Finding>) -> bool {
-    let counters = core.resolver.counters();
+    let counters = core.resolver().counters();
     let failed = causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
     // The sum of the same count.
     let pending: u64 = causes.iter().map(|row| row.recipients).sum();

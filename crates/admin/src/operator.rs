@@ -126,7 +126,7 @@ impl Operator {
         let core = &self.core;
         core.refresh_space().await;
         let counters = &core.counters;
-        let (journal, dns) = (core.journal(), core.resolver.counters());
+        let (journal, dns) = (core.journal(), core.resolver().counters());
         let (messages, addresses, recipients, connections_out, stopping) = core
             .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
         let (held, lock_held_at) = core.held.take();

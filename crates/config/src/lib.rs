@@ -25,6 +25,7 @@ pub mod keys;
 mod listeners;
 mod log;
 mod milters;
+mod name_servers;
 mod numbers;
 mod oauth;
 mod policy_services;
@@ -70,6 +71,7 @@ pub use configuration::{
 pub use diagnose::{Diagnostic, FilePosition, Severity};
 pub use endpoints::{Kind, WebhookConfig};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
+pub use name_servers::{RESOLV_CONF, system_name_servers};
 pub use protection::ProtectionConfig;
 pub use quarantine::{DigestConfig, QuarantineConfig};
 pub use queue_only::QueueOnlyConfig;
@@ -110,6 +112,7 @@ pub fn check_alone(path: &Path) -> Result<Config, Vec<Diagnostic>> {
 /// As [`check`]; settings that cannot change at runtime are taken from `in_force`.
 fn check_beside(path: &Path, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
     let mut config = check_text_beside(path, &read(path)?, in_force)?;
+    config.warnings.extend(name_servers::warning(path, &config.dns, Path::new(RESOLV_CONF)));
     config.file = Some(path.to_owned());
     Ok(config)
 }
@@ -188,6 +191,7 @@ pub fn check_text(path: &Path, text: &str) -> Result<Config, Vec<Diagnostic>> {
 /// As [`check`].
 pub fn check_noting(path: &Path) -> Result<(Config, Settings), Vec<Diagnostic>> {
     let (mut config, settings) = check_text_noting(path, &read(path)?)?;
+    config.warnings.extend(name_servers::warning(path, &config.dns, Path::new(RESOLV_CONF)));
     config.file = Some(path.to_owned());
     Ok((config, settings))
 }

@@ -79,7 +79,7 @@ pub static RULES: &[ReloadRule] = {
         rule("tls_policy", &[], AtOnce),
         rule("smart_hosts", &[], NewConnections),
         rule("tls_reports", &[], AtOnce),
-        rule("dns", &[], restart!(dns)),
+        rule("dns", &[], ReloadEffect::Restart(keep_dns)),
         rule("delivery", &[], AtOnce),
         rule("delivery", &["smtp_port"], restart!(delivery.smtp_port)),
         rule(
@@ -231,6 +231,15 @@ fn keep_listeners(new: &mut Config, old: &Config) -> bool {
         new.submission.clone_from(&old.submission);
     }
     differs
+}
+
+/// Name servers of the system are followed while the server runs, so a change of them needs no restart.
+fn keep_dns(new: &mut Config, old: &Config) -> bool {
+    let mut kept = old.dns.clone();
+    if new.dns.is_of_system && old.dns.is_of_system {
+        kept.servers.clone_from(&new.dns.servers);
+    }
+    keep(&mut new.dns, &kept)
 }
 
 fn keep_journal(new: &mut Config, old: &Config) -> bool {
@@ -387,5 +396,17 @@ mod tests {
         assert_eq!(warnings(&check_again(&path, &config).unwrap().0), 1);
         let alone = check_alone(&path).unwrap();
         assert_eq!((warnings(&alone), alone.file.as_deref()), (0, Some(&*path)));
+    }
+
+    #[test]
+    fn name_servers_of_the_system_need_no_restart() {
+        let path = Path::new("stentor.toml");
+        let (in_force, mut new) = (check_text(path, "").unwrap(), check_text(path, "").unwrap());
+        new.dns.servers = vec!["192.0.2.53:53".parse().unwrap()];
+        assert!(keep_all(&mut new, &in_force).is_empty());
+        assert_eq!(new.dns.servers[0].to_string(), "192.0.2.53:53");
+        let mut named = check_text(path, "[dns]\nservers = \"192.0.2.53\"\n").unwrap();
+        assert_eq!(keep_all(&mut named, &in_force).len(), 1);
+        assert_eq!(named.dns, in_force.dns);
     }
 }

@@ -1,6 +1,5 @@
 //! Sections with fixed keys: defaults, ranges, and consistency within a section.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use super::configuration::{
 };
 use super::diagnose::Spot;
 use super::listeners::{self, ListenConfig, Spans};
+use super::name_servers::{LOCAL, RESOLV_CONF, system_name_servers};
 use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section};
 use super::settings::{self, Origin, Settings};
@@ -381,7 +381,7 @@ fn delivery(section: &Section<'_>) -> DeliveryConfig {
 fn dns(section: Section<'_>) -> DnsConfig {
     let mut servers: Vec<SocketAddr> = Vec::new();
     let configured = section.some_texts("servers");
-    let is_default = configured.is_none();
+    let is_of_system = configured.is_none();
     for text in configured.unwrap_or_default() {
         let with_port = || text.value.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, 53));
         match text.value.parse::<SocketAddr>().ok().or_else(with_port) {
@@ -392,13 +392,14 @@ fn dns(section: Section<'_>) -> DnsConfig {
             ),
         }
     }
-    if is_default {
-        servers = system_name_servers(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default());
+    if is_of_system {
+        servers = system_name_servers(Path::new(RESOLV_CONF)).unwrap_or_else(|_| vec![LOCAL]);
         let shown = settings::array(&servers);
-        section.effective("servers", Origin::System("/etc/resolv.conf"), shown.clone(), shown);
+        section.effective("servers", Origin::System(RESOLV_CONF), shown.clone(), shown);
     }
     let config = DnsConfig {
         servers,
+        is_of_system,
         timeout_ms: section.number("timeout_ms", 3_000, 10..=60_000),
         attempts: section.number("attempts", 3, 1..=10) as u32,
         cache_entries_max: section.number("cache_entries_max", 100_000, 0..=10_000_000),
@@ -412,17 +413,6 @@ fn dns(section: Section<'_>) -> DnsConfig {
     };
     section.finish();
     config
-}
-
-/// Name servers in a resolv.conf; the local machine if it has none, as in libc.
-pub(super) fn system_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
-    let server = |line: &str| {
-        let mut words = line.split_whitespace();
-        let address = words.next().filter(|word| *word == "nameserver").and_then(|_| words.next())?;
-        address.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, 53))
-    };
-    let servers: Vec<SocketAddr> = resolv_conf.lines().filter_map(server).collect();
-    if servers.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 53))] } else { servers }
 }
 
 /// Reads a clock of bulk mail if either end is set. The other end defaults to ordinary mail's, adjusted if necessary.

@@ -432,13 +432,6 @@ fn columns_count_characters() {
 }
 
 #[test]
-fn name_servers_of_a_resolv_conf() {
-    let servers = |text: &str| sections::system_name_servers(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(servers("# x\nsearch a\nnameserver 10.0.0.1\nnameserver\t::1 # y\n"), ["10.0.0.1:53", "[::1]:53"]);
-    assert_eq!(servers("nameserver\n"), ["127.0.0.1:53"]);
-}
-
-#[test]
 fn how_mail_is_sent_is_checked() {
     let text = r#"[sources.one]
 address = ["127.0.0.1", "127.0.0.2"]

@@ -27,6 +27,7 @@ pub mod local_members;
 pub mod log;
 pub mod measures;
 pub mod memory;
+pub mod name_servers;
 pub mod next_hops;
 pub mod observer;
 pub mod own;
@@ -136,7 +137,8 @@ pub struct Core {
     pub early: early::EarlyTalkers,
     /// Failed TLS handshakes of clients.
     pub handshakes: handshakes::FailedHandshakes,
-    pub resolver: Resolver,
+    /// Replaced when the system's name servers change.
+    resolver: RwLock<Resolver>,
     /// How often clients connect; counted if rules use it.
     pub rates: Mutex<Rates>,
     /// Mail that must be tried again.
@@ -248,7 +250,7 @@ impl Core {
             measures: Measures::default(),
             early: early::EarlyTalkers::default(),
             handshakes: handshakes::FailedHandshakes::default(),
-            resolver: parts.resolver,
+            resolver: RwLock::new(parts.resolver),
             rates: Mutex::new(Rates::new(RATE_CLIENTS_MAX)),
             greylist: Mutex::default(),
             submissions: Mutex::default(),
@@ -281,6 +283,15 @@ impl Core {
     /// Returns the configuration in force; a session keeps the one it began with.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.read().clone()
+    }
+
+    /// Returns the resolver in force. A look-up keeps it until it ends.
+    pub fn resolver(&self) -> Resolver {
+        self.resolver.read().clone()
+    }
+
+    pub(crate) fn replace_resolver(&self, resolver: Resolver) {
+        *self.resolver.write() = resolver;
     }
 
     pub fn replace_settings(&self, settings: Arc<Settings>) {

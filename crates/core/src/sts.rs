@@ -226,8 +226,8 @@ async fn refresh(core: &Arc<Core>) {
     side_by_side(REFRESHES_MAX, due, |wanted| {
         let core = core.clone();
         async move {
-            let settings = core.settings();
-            let services = LookupServices { resolver: &core.resolver, settings: &settings, clock: &core.clock };
+            let (settings, resolver) = (core.settings(), core.resolver());
+            let services = LookupServices { resolver: &resolver, settings: &settings, clock: &core.clock };
             core.policies.refresh_one(services, wanted).await;
         }
     })

@@ -96,7 +96,7 @@ impl Actor for Tasks {
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
     loop {
         let (settings, begun) = (core.settings(), core.clock.now());
-        let resolution = look_up(&LookupContext::of(&core, &settings), &name).await;
+        let resolution = look_up(&LookupContext::of(&core, &core.resolver(), &settings), &name).await;
         // Routes that changed meanwhile are looked up again.
         if Arc::ptr_eq(&settings, &core.settings()) {
             if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {

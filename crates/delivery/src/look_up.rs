@@ -15,7 +15,7 @@ use stentor_core::{Core, Settings};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
-use stentor_resolve::{DaneResult, DnssecFacts};
+use stentor_resolve::{DaneResult, DnssecFacts, Resolver};
 use stentor_rules::NextHop;
 use stentor_tls_policy::dane::DaneDecision;
 use stentor_tls_policy::sts::StsPolicy;
@@ -37,8 +37,8 @@ pub struct LookupContext<'a> {
 }
 
 impl<'a> LookupContext<'a> {
-    pub fn of(core: &'a Core, settings: &'a Settings) -> LookupContext<'a> {
-        let services = LookupServices { resolver: &core.resolver, settings, clock: &core.clock };
+    pub fn of(core: &'a Core, resolver: &'a Resolver, settings: &'a Settings) -> LookupContext<'a> {
+        let services = LookupServices { resolver, settings, clock: &core.clock };
         LookupContext { services, policies: Some(&core.policies) }
     }
 }
@@ -243,7 +243,7 @@ mod tests {
         let text = "[tables.down]\nsource = \"socketmap:unix:/nonexistent/socket:map\"\nas = \"transport\"\n[routing]\ntables = \"down\"\n";
         let config = stentor_config::check_text(std::path::Path::new("stentor.toml"), text).expect("it is sound");
         let settings = Settings::new(config, None);
-        let resolver = stentor_resolve::Resolver::new(settings.resolver(&[])).expect("one can be made");
+        let resolver = Resolver::new(settings.resolver(&[])).expect("one can be made");
         let clock = Clock::start();
         let services = LookupServices { resolver: &resolver, settings: &settings, clock: &clock };
         let found = look_up(&LookupContext { services, policies: None }, "a.test").await;
@@ -259,7 +259,7 @@ mod tests {
         let mut config = stentor_config::without_file().expect("the defaults are a configuration");
         config.dns.servers = vec![name_server().await];
         let settings = Settings::new(config, None);
-        let resolver = stentor_resolve::Resolver::new(settings.resolver(&[])).expect("one can be made");
+        let resolver = Resolver::new(settings.resolver(&[])).expect("one can be made");
         let (clock, policies) = (Clock::start(), StsPolicies::default());
         let services = LookupServices { resolver: &resolver, settings: &settings, clock: &clock };
         let context = LookupContext { services, policies: Some(&policies) };

@@ -218,7 +218,7 @@ fn generate(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<TlsReport
 
 /// The places to which a domain wants its reports; `None` if they cannot be looked up now.
 async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
-    match core.resolver.texts(&record_name(domain)).await {
+    match core.resolver().texts(&record_name(domain)).await {
         Err(why) => {
             tracing::debug!(domain, why, "the destination of TLS reports could not be looked up");
             None
@@ -257,7 +257,7 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
     }
     let ips = match url.host.parse() {
         Ok(ip) => vec![ip],
-        Err(_) => core.resolver.ips(&url.host).await?,
+        Err(_) => core.resolver().ips(&url.host).await?,
     };
     let may = |ip: &IpAddr| loopback_allowed || stentor_http_client::is_public(*ip);
     let addresses: Vec<IpAddr> = ips.into_iter().filter(may).collect();

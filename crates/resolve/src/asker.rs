@@ -45,7 +45,7 @@ pub struct ListCounts {
     pub skipped: u64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct ListHealth {
     counts: ListCounts,
     failures: u32,
@@ -62,6 +62,12 @@ impl Lists {
         if lists.len() < LISTS_MAX || lists.contains_key(list) {
             change(lists.entry(list.clone()).or_default());
         }
+    }
+
+    /// Copies all of `before`.
+    pub fn continue_from(&self, before: &Lists) {
+        let before = before.0.lock().clone();
+        *self.0.lock() = before;
     }
 
     fn rests(&self, list: &Arc<str>) -> bool {

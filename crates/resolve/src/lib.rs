@@ -208,6 +208,22 @@ impl Resolver {
         })))
     }
 
+    /// A resolver with other name servers and an empty cache. Its counters go on, and DNS lists that rest do so. This
+    /// one keeps its name servers, so that an answer is never believed because of the new ones.
+    ///
+    /// # Errors
+    /// As [`Resolver::new`].
+    pub fn with_name_servers(&self, name_servers: Vec<SocketAddr>) -> Result<Resolver, ResolverError> {
+        let next = Resolver::new(ResolverConfig { name_servers, ..self.0.config.clone() })?;
+        let counters = self.counters();
+        next.0.resolutions.store(counters.resolutions, Ordering::Relaxed);
+        next.0.queries.store(counters.queries, Ordering::Relaxed);
+        next.0.failures.store(counters.failures, Ordering::Relaxed);
+        next.0.servers.replies.store(counters.replies, Ordering::Relaxed);
+        next.0.lists.continue_from(&self.0.lists);
+        Ok(next)
+    }
+
     /// Finds the hosts for mail to `domain` (A-labels, or an address literal).
     pub async fn resolve(&self, domain: &str) -> Resolution {
         self.resolve_with_facts(domain).await.0

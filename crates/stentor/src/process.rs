@@ -157,7 +157,7 @@ fn reload(server: &Server) -> ReloadOutcome {
             let settings = Arc::new(settings);
             server.certificates.put(certificates);
             server.core.replace_security(Arc::new(security));
-            server.core.resolver.clear_cache();
+            server.core.resolver().clear_cache();
             let has_new_routes = settings.rules.by_recipient != old.rules.by_recipient
                 || settings.rules.hops != old.rules.hops
                 || settings.config.sending.sites != old.config.sending.sites

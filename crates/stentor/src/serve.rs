@@ -22,6 +22,7 @@ use stentor_core::clock::Clock;
 use stentor_core::committer::Committer;
 use stentor_core::hub::Hub;
 use stentor_core::memory::MemoryGroup;
+use stentor_core::name_servers;
 use stentor_core::replay::{ReplayError, replay_heard, resume};
 use stentor_core::security::{self, ListenerId, Security};
 use stentor_core::sts;
@@ -240,6 +241,7 @@ impl Server {
         tokio::spawn(certificates.clone().keep(core.clone()));
         let acme_reloaded = Arc::new(Notify::new());
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
+        tokio::spawn(name_servers::follow(core.clone()));
         let learned = LearnedState::start(&core);
         tokio::spawn(sts::keep_fresh(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));

@@ -129,9 +129,9 @@ impl Gatherer {
 
     fn network(&mut self, steady: Ms, seen: &mut Vec<Observation>) {
         let core = &self.core;
-        if let Some(tally) = self.name_servers.look(&core.resolver, &mut self.schedule, steady) {
-            let servers = core.resolver.name_servers();
-            let named = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let resolver = core.resolver();
+        if let Some(tally) = self.name_servers.look(&resolver, &mut self.schedule, steady) {
+            let named = resolver.name_servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let what = format!("DNS is down: no name server answers ({named}): {}", tally.why);
             let next = "check that they run and can be reached from here, or name others in `[dns] servers` (by \
                 default /etc/resolv.conf)";

@@ -158,7 +158,7 @@ pub(super) async fn never_seen(
     instead: &str,
 ) -> Result<String, Problem> {
     let Some(domain) = normalise_domain(name).ok().filter(|domain| domain.contains('.')) else { return Err(unknown) };
-    match look_up(&LookupContext::of(core, &core.settings()), &domain).await {
+    match look_up(&LookupContext::of(core, &core.resolver(), &core.settings()), &domain).await {
         Resolution::Site(plan) => Ok(plan.key.to_string()),
         Resolution::Permanent { text, .. } => {
             Err(Problem::new(unknown.code, format!("{}; as a domain: {text}", unknown.text)))

@@ -172,7 +172,8 @@ async fn put(
     let undecided = |ticket, words| tell(ticket, CallAheadResult::Undecided(words));
     let deadline = core.clock.steady() + config.timeout_ms;
     let limit = Duration::from_millis(config.timeout_ms);
-    let looked_up = tokio::time::timeout(limit, look_up(&LookupContext::of(&core, &settings), &entry)).await;
+    let looked_up =
+        tokio::time::timeout(limit, look_up(&LookupContext::of(&core, &core.resolver(), &settings), &entry)).await;
     let plan = match looked_up.map(planned) {
         Ok(Ok(plan)) => Arc::new(plan),
         Ok(Err(answer)) => return tell(ticket, answer),

@@ -20,7 +20,8 @@ impl Connection {
         let Some(smart_host) = smart_host else { return };
         let unproven = self.protection.unproven();
         let core = &self.core;
-        let services = LookupServices { resolver: &core.resolver, settings: &self.settings, clock: &core.clock };
+        let resolver = core.resolver();
+        let services = LookupServices { resolver: &resolver, settings: &self.settings, clock: &core.clock };
         let access = TokenAccess { tokens: &core.tokens, services };
         let begun = tokio::select! {
             begun = login::begin(smart_host, access, offered, self.stream.secured(), unproven.as_deref()) => begun,

@@ -259,7 +259,7 @@ fn milters(text: &mut Text, core: &Core) {
 
 fn dns_lists(text: &mut Text, core: &Core) {
     text.family("stentor_dns_list_questions_total");
-    for (list, counts) in core.resolver.list_counts() {
+    for (list, counts) in core.resolver().list_counts() {
         for (result, count) in [
             ("listed", counts.found),
             ("not_listed", counts.not_found),

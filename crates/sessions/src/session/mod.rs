@@ -388,7 +388,7 @@ impl Session {
         self.count(Event::Recipient);
         if self.asker.is_none() && self.settings.rules.asks_dns() {
             let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
-            self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
+            self.asker = Some(Arc::new(self.core.resolver().asker(limit)));
         }
         let mechanism = self.mechanism();
         let reply = match &mut self.transaction {
@@ -463,7 +463,7 @@ impl Session {
 
     async fn look_up_name(&mut self) {
         if self.settings.rules.needs_name() {
-            self.name = self.core.resolver.client_name(self.client).await.into();
+            self.name = self.core.resolver().client_name(self.client).await.into();
         }
     }
 
@@ -509,7 +509,7 @@ impl Session {
     async fn filtered(&mut self, mut transaction: Transaction) -> Reply {
         if self.milters.is_none() {
             if self.name == ClientName::Unknown {
-                self.name = self.core.resolver.client_name(self.client).await.into();
+                self.name = self.core.resolver().client_name(self.client).await.into();
             }
             let tls = secure::tls_facts(&self.stream, self.is_proxied, self.proven.is_some()).map(
                 |TlsFacts { version, cipher, bits, certificate }| {
@@ -601,7 +601,7 @@ impl Session {
                 }
             }
         };
-        let resolver = self.settings.rules.needs_name().then_some(&self.core.resolver);
+        let resolver = self.settings.rules.needs_name().then(|| self.core.resolver());
         let named = async {
             match resolver {
                 Some(resolver) => Some(resolver.client_name(client).await),

@@ -464,7 +464,7 @@ impl Transaction {
 /// Puts our name in place of an address literal of this server: mail to the postmaster of a host known only by its
 /// address arrives (RFC 5321 section 4.5.1), and never loops.
 fn own_name(core: &Core, settings: &Settings, rcpt: RcptTo) -> NamedRcpt {
-    if !rcpt.address.domain().starts_with('[') || !core.resolver.is_own_literal(rcpt.address.domain()) {
+    if !rcpt.address.domain().starts_with('[') || !core.resolver().is_own_literal(rcpt.address.domain()) {
         return NamedRcpt { rcpt, original: None };
     }
     let named = format!("{}@{}", rcpt.address.local(), settings.config.hostname);
