@@ -347,12 +347,12 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     };
     let in_use = |why: &str| io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display()));
     if !metadata.file_type().is_socket() {
-        return Err(in_use("exists and is not a socket"));
+        return Err(in_use("exists and is not a socket; remove it, or set another `socket` in [control]"));
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => Err(error),
-        Ok(_) => Err(in_use("another server uses it")),
+        Ok(_) => Err(in_use("another server uses it; stop that server, or set another `socket` in [control]")),
     }
 }
 

@@ -46,7 +46,10 @@ impl CommitError {
 #[derive(Debug, Error)]
 pub enum JournalError {
     /// Another process holds the lock.
-    #[error("in use by {}", .pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")))]
+    #[error(
+        "in use by {}; stop that server, or set another `data_dir`",
+        .pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    )]
     InUse {
         /// Its process id, if the lock file names one.
         pid: Option<u32>,
