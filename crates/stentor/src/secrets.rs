@@ -23,15 +23,16 @@ pub struct NewToken {
     read_only: bool,
 }
 
-/// Prints a new token and the lines for the configuration.
+/// Prints a new token to standard output, alone, so that a script can take it; the lines for the configuration go to
+/// standard error.
 pub fn token_command(new: &NewToken) -> ExitCode {
     let token = random_text();
     let prefix = if new.read_only { "read-only " } else { "" };
+    let hash = hex(&sha256(token.as_bytes()));
     eprintln!("The token; it is not stored and not shown again:");
     let shown = print(&format!("{token}\n"));
-    eprintln!("For the configuration:");
-    let hash = hex(&sha256(token.as_bytes()));
-    done(shown.and_then(|()| print(&format!("[http]\ntokens = {{ {} = \"{prefix}sha256:{hash}\" }}\n", new.name))))
+    eprintln!("For the configuration:\n[http]\ntokens = {{ {} = \"{prefix}sha256:{hash}\" }}", new.name);
+    done(shown)
 }
 
 /// Reads a password and prints its hash.

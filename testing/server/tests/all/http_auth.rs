@@ -28,11 +28,11 @@ pub fn hash(password: &str) -> String {
 /// A new token, and what the configuration has of it.
 pub fn token(arguments: &[&str]) -> (String, String) {
     let output = Command::new(stentor()).arg("http-token").args(arguments).output().expect("the binary can be run");
-    let text = String::from_utf8(output.stdout).expect("ASCII");
-    let mut lines = text.lines();
-    let token = lines.next().expect("a token").to_owned();
-    let table = lines.find_map(|line| line.strip_prefix("tokens = ")).expect("a line for the configuration");
-    (token, table.to_owned())
+    let token = String::from_utf8(output.stdout).expect("ASCII");
+    assert_eq!(token.lines().count(), 1, "a script takes it: {token}");
+    let hints = String::from_utf8(output.stderr).expect("ASCII");
+    let table = hints.lines().find_map(|line| line.strip_prefix("tokens = ")).expect("a line for the configuration");
+    (token.trim_end().to_owned(), table.to_owned())
 }
 
 /// A server with HTTP and a token that may change things.
