@@ -110,13 +110,14 @@ pub fn span(ms: u64) -> String {
     }
 }
 
-/// Formats the age of a time stored as a slot of some hours: `within 4h`, `about 7h ago`, `about 3d ago`, `never`.
+/// Formats the age of a time stored as a slot of some hours: `less than 4h ago`, `about 7h ago`, `about 3d ago`,
+/// `never`.
 pub fn slot_ago(at: Option<Ms>, now: Ms) -> String {
     const HOUR_MS: Ms = 3_600_000;
     const DAYS_FROM_MS: Ms = 48 * HOUR_MS;
     let Some(at) = at else { return "never".to_owned() };
     match now.saturating_sub(at) {
-        ms if ms < SLOT_MS => format!("within {}h", SLOT_MS / HOUR_MS),
+        ms if ms < SLOT_MS => format!("less than {}h ago", SLOT_MS / HOUR_MS),
         // Measured from the middle of the slot, half a slot after its beginning.
         ms if ms < DAYS_FROM_MS => format!("about {}h ago", (ms - SLOT_MS / 2) / HOUR_MS),
         ms => format!("about {}d ago", ms / (24 * HOUR_MS)),
@@ -266,7 +267,7 @@ mod tests {
     #[test]
     fn what_is_kept_in_slots_is_not_shown_to_the_second() {
         let hours = |hours: u64| slot_ago(Some(1_000), 1_000 + hours * 3_600_000 + 59_000);
-        assert_eq!([hours(0), hours(3)], ["within 4h", "within 4h"]);
+        assert_eq!([hours(0), hours(3)], ["less than 4h ago", "less than 4h ago"]);
         assert_eq!([hours(4), hours(9), hours(47)], ["about 2h ago", "about 7h ago", "about 45h ago"]);
         assert_eq!([hours(48), hours(100)], ["about 2d ago", "about 4d ago"]);
         assert_eq!(slot_ago(None, 5), "never");
