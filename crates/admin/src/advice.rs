@@ -22,6 +22,8 @@ pub struct AdviceFacts<'a> {
     pub asked: Option<&'a str>,
     /// The suspension that holds that message, by its name in the journal.
     pub suspended: Option<&'a str>,
+    /// The operator's reason for it; empty if none was given.
+    pub reason: &'a str,
     /// The name servers in use.
     pub name_servers: &'a str,
     /// The last reply.
@@ -35,13 +37,14 @@ pub fn recipient(view: &RecipientView, known: &AdviceFacts<'_>, now: Ms) -> Stri
     // Very recent mail needs no remedy yet.
     let or = |remedy: String| if since.is_empty() { "wait".to_owned() } else { format!("wait, or {remedy}") };
     let give_up = match known.asked {
-        Some(list) => format!("give up: `stentor bounce --list {} --recipient {address} --dry-run`", quoted(list)),
-        None => format!("give up: `stentor bounce --recipient {address} --dry-run`"),
+        Some(list) => format!("give up with `stentor bounce --list {} --recipient {address} --dry-run`", quoted(list)),
+        None => format!("give up with `stentor bounce --recipient {address} --dry-run`"),
     };
     let stop = match known.subscribed {
         Some(list) => {
             format!(
-                "stop the list's mail: `stentor suspend --list {} --subscriber {address}`; waiting mail: {give_up}",
+                "stop the list's mail with `stentor suspend --list {} --subscriber {address}`; for waiting mail, \
+                 {give_up}",
                 quoted(list)
             )
         }
@@ -68,7 +71,7 @@ pub fn recipient(view: &RecipientView, known: &AdviceFacts<'_>, now: Ms) -> Stri
             let what = format!("the host defers this message{since}");
             // Other mail to the recipient may succeed.
             let id = known.oldest.map_or("ID", |(id, _)| id);
-            let give_up = format!("give it up: `stentor bounce --id {id} --recipient {address} --dry-run`");
+            let give_up = format!("give it up with `stentor bounce --id {id} --recipient {address} --dry-run`");
             format!("{what}: read the reply; it is not about the recipient; {}", or(give_up))
         }
         of_site => site_advice(of_site, &view.site, &since, known),
@@ -260,8 +263,9 @@ mod tests {
         let full = recipient(&view(Cause::MailboxFull), &of_list, 3 * DAY_MS);
         assert_eq!(
             full,
-            "mailbox full, oldest message 3 days old: stop the list's mail: `stentor suspend --list news --subscriber \
-             ann@one.example`; waiting mail: give up: `stentor bounce --recipient ann@one.example --dry-run`"
+            "mailbox full, oldest message 3 days old: stop the list's mail with `stentor suspend --list news \
+             --subscriber ann@one.example`; for waiting mail, give up with `stentor bounce --recipient ann@one.example \
+             --dry-run`"
         );
         let down = recipient(&view(Cause::Refused), &known, 7_200_000);
         assert!(

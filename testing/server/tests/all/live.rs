@@ -106,8 +106,7 @@ fn latedudes_names_who_is_stuck_and_what_to_do() {
         rows.iter().filter(|row| row["messages"] == 2).count() == 2
     });
     let shown = text(&server, &["latedudes"]);
-    let advice =
-        "-> mailbox full: stop the list's mail: `stentor suspend --list news --subscriber bob@full.example --config ";
+    let advice = "-> mailbox full: stop the list's mail with `stentor suspend --list news --subscriber bob@full.example --config ";
     assert!(shown.contains(advice), "{shown}");
     assert!(
         shown.contains("-> host refuses connections: wait, or `stentor suspend --site mx1.down.example --config "),

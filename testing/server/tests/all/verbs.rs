@@ -199,7 +199,7 @@ fn each_row_of_stuck_has_the_advice_for_its_own_cause() {
         row["action"].as_str().expect("text").to_owned()
     };
     assert_eq!(advice("bob@full.example"), "mailbox full: wait");
-    let eve = "mailbox full: stop the list's mail: `stentor suspend --list news --subscriber eve@full.example`";
+    let eve = "mailbox full: stop the list's mail with `stentor suspend --list news --subscriber eve@full.example`";
     assert!(advice("eve@full.example").starts_with(eve), "{stuck}");
     assert_eq!(advice("ann@one.example"), "greylisted: wait for the next try");
     // Rows of sites have theirs even where it is that of the row before.
