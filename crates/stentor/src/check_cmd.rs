@@ -19,6 +19,8 @@ use crate::trial;
 const CONFIGURATION: u8 = 78;
 /// Maximum local domains named in the summary: each list may add one.
 const LOCAL_DOMAINS_MAX: usize = 20;
+/// Maximum lists in the summary whose subscribers are counted.
+const LISTS_MAX: usize = 20;
 
 pub(crate) struct Options {
     pub file: Option<PathBuf>,
@@ -57,16 +59,19 @@ fn examine(path: &Path, file_only: bool) -> CheckReport {
         Err(findings) => return CheckReport { findings, summary: None },
     };
     let mut findings = std::mem::take(&mut config.warnings);
+    let mut subscribers = Vec::new();
     if file_only {
         findings.extend(trial::run_file_only(&config, &settings));
     } else {
         trial::missing::raise_subscribers(&config, &settings, &mut findings);
-        findings.extend(trial::run(&config, &settings));
+        let report = trial::run(&config, &settings);
+        findings.extend(report.findings);
+        subscribers = report.subscribers;
     }
     if findings.iter().any(|finding| finding.severity == Severity::Error) {
         return CheckReport { findings, summary: None };
     }
-    let summary = summary(&config);
+    let summary = format!("{}{}\n", summary(&config), subscribers_of(&subscribers));
     if !file_only {
         findings.extend(led_to_nobody(config, &settings));
     }
@@ -117,7 +122,7 @@ fn summary(config: &Config) -> String {
     };
     let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
     format!(
-        "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}\n",
+        "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}",
         config.file.as_deref().unwrap_or(Path::new("")).display(),
         plural(config.lists.len() as u64, "list"),
         if config.aliases.len() == 1 { "1 alias".to_owned() } else { format!("{} aliases", config.aliases.len()) },
@@ -129,6 +134,19 @@ fn summary(config: &Config) -> String {
         list(config.domains.virtuals.clone()),
         list(config.client_networks.iter().map(ToString::to_string).collect()),
     )
+}
+
+/// The number of subscribers of each list; empty if no list's file was read.
+fn subscribers_of(lists: &[(String, u64)]) -> String {
+    if lists.is_empty() {
+        return String::new();
+    }
+    let mut shown: Vec<String> =
+        lists.iter().take(LISTS_MAX).map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    if let Some(more) = lists.len().checked_sub(LISTS_MAX).filter(|more| *more > 0) {
+        shown.push(format!("and of {}", plural(more as u64, "more list")));
+    }
+    format!("; subscribers: {}", shown.join(", "))
 }
 
 /// All domains whose unknown addresses are refused, also those of the host name, lists and SRS; virtual domains have
@@ -152,6 +170,14 @@ mod tests {
     fn summary_of(text: &str) -> String {
         let config = stentor_config::check_text(Path::new("stentor.toml"), text);
         summary(&config.unwrap_or_else(|found| panic!("{found:?}")))
+    }
+
+    #[test]
+    fn subscribers_are_counted_by_list() {
+        let lists = |count: u64| (0..count).map(|n| (format!("l{n}"), n * 1_000)).collect::<Vec<_>>();
+        assert_eq!(subscribers_of(&lists(0)), "");
+        assert_eq!(subscribers_of(&lists(3)), "; subscribers: l0 0, l1 1,000, l2 2,000");
+        assert!(subscribers_of(&lists(22)).ends_with(", l19 19,000, and of 2 more lists"));
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod tests {
         let (mut config, settings) = stentor_config::check_noting(&file).unwrap_or_else(|found| panic!("{found:?}"));
         let mut found = std::mem::take(&mut config.warnings);
         raise_subscribers(&config, &settings, &mut found);
-        found.extend(crate::trial::run(&config, &settings));
+        found.extend(crate::trial::run(&config, &settings).findings);
         let is_other = |text: &String| {
             ["name server", "hostname \"", "has no `", "no listener", "postmaster"].iter().any(|one| text.contains(one))
         };

@@ -45,25 +45,39 @@ use crate::{acme, certificates};
 /// Maximum bad lines shown of a subscriber file.
 const BAD_LINES_SHOWN_MAX: usize = 20;
 
-/// All findings, in the order of the checks.
-pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
-    advised(config, settings).into_iter().map(|one| one.finding).collect()
+/// What the checks have found.
+pub(crate) struct TrialReport {
+    /// All findings, in the order of the checks.
+    pub findings: Vec<Diagnostic>,
+    /// Subscribers by list, of the lists whose files could be read.
+    pub subscribers: Vec<(String, u64)>,
+}
+
+/// Makes all checks.
+pub(crate) fn run(config: &Config, settings: &Settings) -> TrialReport {
+    let Trial { found, subscribers, .. } = examined(config, settings);
+    TrialReport { findings: found, subscribers }
 }
 
 /// Findings from the file alone: nothing else is read or queried.
 pub(crate) fn run_file_only(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     let file = config.file.clone().unwrap_or_default();
-    let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
+    let mut trial = Trial::new(file, settings);
     for table in &config.tables {
         trial.values(config, table, None);
     }
     trial.found
 }
 
-/// As [`run`], each with advice.
+/// The findings of [`run`], each with advice.
 pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<AdvisedFinding> {
+    let trial = examined(config, settings);
+    trial.found.into_iter().zip(trial.advice).map(|(finding, advice)| AdvisedFinding { finding, advice }).collect()
+}
+
+fn examined<'a>(config: &Config, settings: &'a Settings) -> Trial<'a> {
     let file = config.file.clone().unwrap_or_default();
-    let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
+    let mut trial = Trial::new(file, settings);
     trial.omissions(config);
     trial.advise(advice::KEY);
     trial.folders(config);
@@ -75,7 +89,8 @@ pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<AdvisedFindin
     trial.logins(config);
     trial.advise(advice::LOGINS);
     for list in &config.lists {
-        trial.subscribers(&list.subscribers);
+        let count = trial.subscribers(&list.subscribers);
+        trial.subscribers.extend(count.map(|count| (list.list.name().to_string(), count)));
     }
     trial.advise(advice::SUBSCRIBERS);
     trial.addresses(config);
@@ -102,7 +117,7 @@ pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<AdvisedFindin
     }
     trial.advise(advice::POLICY_SERVICE);
     trial.tables_and_routes(config);
-    trial.found.into_iter().zip(trial.advice).map(|(finding, advice)| AdvisedFinding { finding, advice }).collect()
+    trial
 }
 
 struct Trial<'a> {
@@ -111,6 +126,14 @@ struct Trial<'a> {
     found: Vec<Diagnostic>,
     /// Advice for the first findings.
     advice: Vec<&'static str>,
+    /// As in [`TrialReport`].
+    subscribers: Vec<(String, u64)>,
+}
+
+impl<'a> Trial<'a> {
+    fn new(file: PathBuf, settings: &'a Settings) -> Self {
+        Trial { file, settings, found: Vec::new(), advice: Vec::new(), subscribers: Vec::new() }
+    }
 }
 
 impl Trial<'_> {
@@ -285,8 +308,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Checks a subscriber file; a bad line costs one subscriber, not the list.
-    fn subscribers(&mut self, path: &Path) {
+    /// Checks a subscriber file; a bad line costs one subscriber, not the list. Returns the number of subscribers.
+    fn subscribers(&mut self, path: &Path) -> Option<u64> {
         let finding = |line: u64, column: u64, message: String| Diagnostic {
             file: path.to_owned(),
             line: line as usize,
@@ -300,11 +323,15 @@ impl Trial<'_> {
             Occurrence::First
         };
         // The configuration's findings include files that cannot be opened.
-        let Ok((mut file, _)) = stentor_lists::subscribers::open(path) else { return };
+        let (mut file, _) = stentor_lists::subscribers::open(path).ok()?;
         let report = match stentor_lists::subscribers::read(&mut file, &mut visit) {
             Ok(report) => report,
-            Err(error) => return self.found.push(finding(0, 0, format!("cannot be read: {error}"))),
+            Err(error) => {
+                self.found.push(finding(0, 0, format!("cannot be read: {error}")));
+                return None;
+            }
         };
+        let count = cases.count();
         for bad in report.bad_lines.iter().take(BAD_LINES_SHOWN_MAX) {
             self.found.push(finding(bad.line, bad.column, format!("{}: {}", bad.problem, bad.text)));
         }
@@ -317,6 +344,7 @@ impl Trial<'_> {
         if report.accepted == 0 {
             self.found.push(finding(0, 0, "no subscribers".to_owned()));
         }
+        Some(count)
     }
 
     /// Checks that addresses to send from and to listen on belong to this machine.

@@ -50,6 +50,11 @@ impl CaseFolds {
         }
     }
 
+    /// Number of different subscribers.
+    pub fn count(&self) -> u64 {
+        self.first.len() as u64
+    }
+
     /// Line numbers and findings.
     pub fn shown(self) -> impl Iterator<Item = (u64, String)> {
         let more = (self.more > 0).then(|| {

@@ -24,6 +24,7 @@ fn a_sound_file() {
     let (code, out, err) = check(&server);
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.starts_with("stentor.toml: ok; 1 list, 0 aliases") && out.lines().count() == 1, "{out}");
+    assert!(out.ends_with("; subscribers: news 1\n"), "{out}");
 }
 
 #[test]
