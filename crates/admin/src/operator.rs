@@ -47,8 +47,9 @@ pub enum Demand {
 /// The outcome of a reload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReloadOutcome {
-    /// In force, except for these changed keys, which need a restart.
-    InForce { kept: Vec<String> },
+    /// In force, except for these changed keys, which need a restart; the warnings of the new configuration, each with
+    /// its place.
+    InForce { kept: Vec<String>, warnings: Vec<String> },
     /// The configuration has errors, each with its place; the old one stays in force.
     Refused(Vec<String>),
     /// The server was started without a file.
@@ -57,18 +58,21 @@ pub enum ReloadOutcome {
 
 impl From<ReloadOutcome> for ControlReply {
     fn from(reloaded: ReloadOutcome) -> ControlReply {
-        let done = |text: &str| ControlReply::Done { text: text.to_owned(), count: None };
+        let done = |text: String| ControlReply::Done { text, count: None };
+        let with = |text: String, warnings: Vec<String>| [vec![text], warnings].concat().join("\n");
         match reloaded {
-            ReloadOutcome::NoFile => done("no configuration file to reload; logs reopened"),
-            ReloadOutcome::InForce { kept } if kept.is_empty() => done("configuration reloaded"),
-            ReloadOutcome::InForce { kept } => ControlReply::error(
-                ErrorCode::NeedsRestart,
-                format!(
+            ReloadOutcome::NoFile => done("no configuration file to reload; logs reopened".to_owned()),
+            ReloadOutcome::InForce { kept, warnings } if kept.is_empty() => {
+                done(with("configuration reloaded".to_owned(), warnings))
+            }
+            ReloadOutcome::InForce { kept, warnings } => {
+                let text = format!(
                     "configuration reloaded, except for changed keys that need a restart: {}; until then the server \
                      uses the old values",
                     kept.join("; ")
-                ),
-            ),
+                );
+                ControlReply::error(ErrorCode::NeedsRestart, with(text, warnings))
+            }
             ReloadOutcome::Refused(errors) => ControlReply::error(
                 ErrorCode::BadConfiguration,
                 format!("the configuration has errors; the old one stays in force\n{}", errors.join("\n")),

@@ -52,7 +52,11 @@ pub fn reply_in(reply: &ControlReply, zone: &Zone, width: Width) -> String {
         ControlReply::Users(u) => users(u),
         ControlReply::Quarantine(q) => super::render_quarantine::list(q, width),
         ControlReply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
-        ControlReply::Done { text, .. } => format!("{}\n", printable(&localised(text, zone, None), 1000)),
+        // A reload adds a line for each warning.
+        ControlReply::Done { text, .. } => text.lines().fold(String::new(), |mut out, text| {
+            line(&mut out, format_args!("{}", printable(&localised(text, zone, None), 1000)));
+            out
+        }),
         ControlReply::Counted(counted) => format!("{}\n", printable(&localised(&counted.text, zone, None), 1000)),
         ControlReply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
     }

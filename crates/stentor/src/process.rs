@@ -154,6 +154,10 @@ fn reload(server: &Server) -> ReloadOutcome {
             for key in &kept {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
+            let warnings: Vec<String> = settings.config.warnings.iter().map(ToString::to_string).collect();
+            for warning in &warnings {
+                tracing::warn!("{warning}");
+            }
             let settings = Arc::new(settings);
             server.certificates.put(certificates);
             server.core.replace_security(Arc::new(security));
@@ -178,7 +182,7 @@ fn reload(server: &Server) -> ReloadOutcome {
             let core = server.core.clone();
             tokio::spawn(async move { core.lists.refresh_configured(&core).await });
             tracing::info!(file = %file.display(), "configuration reloaded");
-            ReloadOutcome::InForce { kept }
+            ReloadOutcome::InForce { kept, warnings }
         }
         Err(diagnostics) => {
             for diagnostic in &diagnostics {

@@ -67,10 +67,13 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(path) => path,
         Err(code) => return code,
     };
-    let (config, settings) = match stentor_config::check_noting(&path) {
+    let (mut config, settings) = match stentor_config::check_noting(&path) {
         Ok((config, settings)) => (Config { settings: settings.clone(), ..config }, settings),
         Err(diagnostics) => return show(options, broken(&path, &diagnostics), ExitCode::from(CONFIGURATION)),
     };
+    let mut warnings = std::mem::take(&mut config.warnings);
+    trial::missing::raise_subscribers(&config, &settings, &mut warnings);
+    config.warnings = warnings;
     let mut advice = examine(&config);
     // In the words of the server's health where it reports the same.
     let tried: Vec<Note> =
@@ -209,8 +212,8 @@ fn start(config: &Config) -> String {
 
 /// All notes.
 pub fn examine(config: &Config) -> Vec<Note> {
-    let mut notes: Vec<Note> =
-        config.warnings.iter().map(|warning| note(Severity::Warning, warning.to_string(), CHANGE)).collect();
+    let advised = |finding: &Diagnostic| AdvisedFinding { finding: finding.clone(), advice: CHANGE };
+    let mut notes: Vec<Note> = config.warnings.iter().map(|warning| note_of(&advised(warning))).collect();
     if !config.data_dir.join("journal").is_dir() {
         let (folder, place) = (config.data_dir.display(), config.place("", "data_dir"));
         let place = if place.is_empty() { "its default".to_owned() } else { place };

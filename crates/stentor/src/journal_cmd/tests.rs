@@ -370,3 +370,12 @@ fn what_is_said_of_a_lost_message_writes_nothing_to_the_terminal() {
     assert!(!sound && text.contains("owned") && text.contains("none of its pieces is readable"), "{text}");
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
 }
+
+#[test]
+fn doctor_prints_the_severity_of_a_warning_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let list = "[lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"/nonexistent/news\"\n";
+    let told = notes(directory.path(), list);
+    let text = told.iter().map(Finding::text).find(|text| text.contains("/nonexistent/news")).unwrap();
+    assert!(text.starts_with("warning: ") && text.matches("warning:").count() == 1, "{text}");
+}

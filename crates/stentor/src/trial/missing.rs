@@ -1,4 +1,5 @@
-//! Files that mail decisions need and that do not exist: errors of `stentor check`, each at its key.
+//! Files that mail decisions need and that no user can read, because they do not exist or are not regular files:
+//! errors of `stentor check`, each at its key.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,10 +15,16 @@ pub(crate) fn is_missing(path: &Path) -> bool {
     matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
-/// Makes errors of the warnings about subscribers files that do not exist. They are no errors at a start: other lists'
-/// mail must not wait for them.
+/// Whether no user could read a file there: it is missing, or it is a directory, device or pipe, which the server never
+/// opens.
+pub(crate) fn is_no_file(path: &Path) -> bool {
+    is_missing(path) || fs::metadata(path).is_ok_and(|data| !data.is_file())
+}
+
+/// Makes errors of the warnings about subscribers files that no user could read. They do not prevent a start: other
+/// lists' mail must not wait for them.
 pub(crate) fn raise_subscribers(config: &Config, settings: &Settings, warnings: &mut [Diagnostic]) {
-    for list in config.lists.iter().filter(|list| is_missing(&list.subscribers)) {
+    for list in config.lists.iter().filter(|list| is_no_file(&list.subscribers)) {
         let section = format!("lists.{}", list.list.name());
         let Some(at) = settings.position(&section, "subscribers") else { continue };
         let about = warnings.iter_mut().find(|found| (found.line, found.column) == (at.line, at.column));
@@ -80,12 +87,32 @@ mod tests {
             let found = findings(folder.path(), &text);
             assert!(found.len() == 1 && found[0].starts_with(expected), "{text}{found:#?}");
         }
-        // The server's user may be able to read what exists.
-        let found = findings(folder.path(), &table("hash:/", rule));
-        assert!(
-            found.len() == 1 && found[0].starts_with("stentor.toml:2:10: warning: table t: / cannot be read"),
-            "{found:#?}"
-        );
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_an_error_like_a_missing_one() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("members"), "all: :include:/\n").unwrap();
+        let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        fs::create_dir(&cert).unwrap();
+        fs::create_dir(&key).unwrap();
+        let rule = "[[rules]]\nsender = \"table:t\"\n";
+        let aliases = "as = \"aliases\"\n[addresses]\naliases = \"t\"\n";
+        let list = "[lists.l]\naddress = \"l@x.example\"\nsubscribers = ";
+        for (text, expected) in [
+            (format!("[tables.t]\nsource = \"hash:/\"\n{rule}"), "stentor.toml:2:10: table t: / cannot be read: "),
+            (format!("[tables.t]\nsource = \"pcre:/\"\n{rule}"), "stentor.toml:2:10: table t: / cannot be read: "),
+            (format!("[tables.t]\nsource = \"aliases:members\"\n{aliases}"), "members:1:1: / cannot be read: "),
+            (format!("{list}\"/\"\n"), "stentor.toml:3:15: subscribers file `/` cannot be read: not a regular file"),
+            (format!("{list}\"/dev/null\"\n"), "stentor.toml:3:15: subscribers file `/dev/null` cannot be read: "),
+            ("[auth]\nusers = \"/\"\n".to_owned(), "stentor.toml:2:9: "),
+        ] {
+            let found = findings(folder.path(), &text);
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{text}{found:#?}");
+            assert!(!found[0].contains("warning: "), "{text}{found:#?}");
+        }
+        let found = findings(folder.path(), "[[tls.certificates]]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n");
+        assert!(found.iter().any(|one| one.contains("cert.pem") && !one.contains("warning: ")), "{found:#?}");
     }
 
     #[test]

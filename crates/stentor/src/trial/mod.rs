@@ -37,7 +37,7 @@ use stentor_tablefiles as files;
 use stentor_tables::{LoadedTable, Reference, Table, TableProblem};
 
 use self::advice::AdvisedFinding;
-use self::missing::is_missing;
+use self::missing::is_no_file;
 use self::ports::PortFinding;
 use self::subscribers::CaseFolds;
 use crate::{acme, certificates};
@@ -228,14 +228,14 @@ impl Trial<'_> {
         for found in report.diagnostics.iter().take(BAD_LINES_SHOWN_MAX) {
             let file = Path::new(&found.file);
             if let TableProblem::Unreadable(why) = &found.problem {
-                // The server's user may be able to read a file that exists.
-                let severity = if is_missing(file) { Severity::Error } else { Severity::Warning };
+                // The server's user may be able to read a regular file that exists.
+                let severity = if is_no_file(file) { Severity::Error } else { Severity::Warning };
                 let what = format!("table {}: {} cannot be read: {why}", config.name, file.display());
                 self.report(severity, ConfigKey::new(&section, "source"), &what);
                 continue;
             }
             let lacks_file =
-                matches!(&found.problem, TableProblem::Include { path, .. } if is_missing(Path::new(path)));
+                matches!(&found.problem, TableProblem::Include { path, .. } if is_no_file(Path::new(path)));
             let severity = if lacks_file || report.has_errors() { Severity::Error } else { Severity::Warning };
             let (line, column) = (found.line as usize, found.column.max(1) as usize);
             let (file, message) = (file.to_owned(), format!("{}{named_at}", found.problem));

@@ -275,3 +275,34 @@ fn a_pipe_in_place_of_the_file_keeps_nobody_waiting() {
     post(&lab, &server, "pipe@test", &["ann@one.example"]);
     server.wait_log(&["the subscribers file could not be read", "not a regular file"]);
 }
+
+#[test]
+fn a_reload_reports_a_file_that_cannot_be_read_and_doctor_reports_it_once() {
+    let server = Server::builder().list("news", &["ann@one.example"]).start();
+    let (news, folder) = (server.path("news.subscribers"), server.path("folder"));
+    std::fs::create_dir(&folder).expect("it can be made");
+    std::fs::remove_file(&news).expect("it is there");
+    server.edit_config(|text| {
+        format!("{text}\n[lists.dir]\naddress = \"dir@lists.test\"\nsubscribers = \"{}\"\n", folder.display())
+    });
+    let output = server.operator(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.starts_with("configuration reloaded\n"), "{output:?}");
+    let reasons = [(&news, "No such file or directory"), (&folder, "not a regular file")];
+    for (path, why) in reasons {
+        let reason = format!("warning: subscribers file `{}` cannot be read: {why}", path.display());
+        let place = |line: &str| line.contains("stentor.toml:") && line.contains(&reason);
+        assert!(said.lines().any(place), "{reason}\n{said}");
+        server.wait_log(&["WARN", "stentor.toml:", &reason]);
+    }
+    let output = server.operator(&["check"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let doctor = || String::from_utf8(server.operator(&["doctor"]).stdout).expect("text");
+    wait_until("both are conditions", || {
+        ["news", "dir"].iter().all(|list| doctor().contains(&format!("PROBLEM: list {list}: the subscribers file")))
+    });
+    let said = doctor();
+    for (path, _) in reasons {
+        assert_eq!(said.lines().filter(|line| line.contains(&*path.display().to_string())).count(), 1, "{said}");
+    }
+}
