@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use stentor_control::doctor::{Doctor, Finding, Severity};
 use stentor_control::format::{grouped, plural, resume_command, span};
-use stentor_control::snapshot::time_us;
 use stentor_control::{CauseRow, SiteRow, Status, causes as rows};
 use stentor_core::Core;
 use stentor_core::hub::Hub;
@@ -44,6 +43,9 @@ const LOOK_UPS_MIN: u64 = 10;
 /// Fewer domains than this have problems with their own DNS.
 const LOOK_UP_DOMAINS_MIN: usize = 3;
 const LOOK_UPS_FAILED: f64 = 0.3;
+/// The beginning of the warning about a disk that answers too fast; `stentor doctor` drops it for a file system in
+/// memory, which it reports itself.
+pub const SYNCED_AT_ONCE: &str = "the disk confirms writes at once";
 /// A medium that really stores data hardly syncs faster than this, in µs.
 const SYNC_US_MIN: u64 = 10;
 const SYNCS_MIN: u64 = 5;
@@ -123,11 +125,13 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     let syncs = core.live.syncs.us.read().percentiles();
     if syncs.count >= SYNCS_MIN && syncs.p50 < SYNC_US_MIN {
         let what = format!(
-            "a sync takes only {}, so the disk probably does not flush; a power failure may lose acknowledged mail",
-            time_us(syncs.p50)
+            "{SYNCED_AT_ONCE}: half of the syncs took less than {SYNC_US_MIN} us, as with a write cache, a virtual \
+             disk or a file system in memory; a power cut may lose acknowledged mail unless the disk (of a virtual \
+             machine: its host's) is protected against that"
         );
-        let next = "put data_dir on a real disk: no tmpfs, no write cache without a battery, no hypervisor that \
-            ignores flushes; measure it with `stentor-kit probe`";
+        let next = "ask who runs the disk or the host: with a battery or capacitors nothing needs to be done; \
+            otherwise turn off the cache, or put data_dir on a disk that stores data before it answers; \
+            `stentor-kit probe` measures it";
         found.push(Finding::new(Severity::Warning, what, next));
     }
 }

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use serde_json::json;
+use stentor_admin::doctor::SYNCED_AT_ONCE;
 use stentor_admin::own_tlsa;
 use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{Finding as Note, Severity};
@@ -47,6 +48,8 @@ const CORRECT: &str =
     "correct it, then run `stentor check`; until then a restart fails and a reload keeps the current configuration";
 /// Advice after a warning about the configuration.
 const CHANGE: &str = "change the configuration, then run `stentor check`";
+/// Part of the finding about a file system in memory.
+const IN_MEMORY: &str = ", in memory";
 /// Maximum number of findings printed in full.
 const FINDINGS_MAX: usize = 20;
 
@@ -276,11 +279,11 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
 
 /// Reports file systems in memory, whose contents are lost when the machine loses power.
 fn medium(dir: &Path, notes: &mut Vec<Note>) {
-    const IN_MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+    const KINDS: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
     let Ok(found) = rustix::fs::statfs(dir) else { return };
-    if let Some((_, name)) = IN_MEMORY.iter().find(|(kind, _)| found.f_type as u64 & 0xffff_ffff == *kind) {
+    if let Some((_, name)) = KINDS.iter().find(|(kind, _)| found.f_type as u64 & 0xffff_ffff == *kind) {
         let what =
-            format!("{} is on {name}, in memory: acknowledged mail is lost when the machine stops", dir.display());
+            format!("{} is on {name}{IN_MEMORY}: acknowledged mail is lost when the machine stops", dir.display());
         notes.push(note(Severity::Warning, what, "put data_dir on a disk"));
     }
 }
@@ -304,8 +307,11 @@ fn ask(socket: &Path, notes: &mut Vec<Note>) {
             if doctor.findings.iter().any(|finding| finding.condition == DISK_FULL) {
                 notes.retain(|note| note.condition != DISK_FULL);
             }
+            let is_in_memory = notes.iter().any(|note| note.what.contains(IN_MEMORY));
+            let is_known = |finding: &Note| is_in_memory && finding.what.starts_with(SYNCED_AT_ONCE);
             // Findings may quote others' text; the advice is always ours.
-            notes.extend(doctor.findings.into_iter().map(|finding| Note { what: marked(&finding.what), ..finding }));
+            let marked = |finding: Note| Note { what: marked(&finding.what), ..finding };
+            notes.extend(doctor.findings.into_iter().filter(|finding| !is_known(finding)).map(marked));
         }
         Ok(_) => {
             notes.push(note(
