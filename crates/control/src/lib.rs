@@ -54,7 +54,7 @@ pub use observe::{
     HostRow, Hosts, HostsOptions, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Page, PostReports,
     ReportOptions, TrafficOptions,
 };
-pub use posts::{PostReport, Timeline, WaitingAt};
+pub use posts::{FailedRcptView, PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
 pub use protocol::{Part, Request, Subject};
 pub use quarantine_view::{AttachmentView, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView};

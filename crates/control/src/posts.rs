@@ -40,6 +40,10 @@ pub struct PostReport {
     /// Where the rest waits, most recipients first; only in the report of one post.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingAt>,
+    /// The first recipients that bounced or expired since the server started, at most 10; only in the report of one
+    /// post.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedRcptView>,
     /// Number of sites after the first of these rows, including those left out.
     pub sites_more: u64,
     /// The report in words: "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42
@@ -82,6 +86,20 @@ pub struct WaitingAt {
     pub last_reply: String,
     /// The earliest next attempt.
     pub next_try: Option<Ms>,
+}
+
+/// A recipient that bounced or expired.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct FailedRcptView {
+    /// The recipient's address.
+    pub address: String,
+    /// `bounced` or `expired`.
+    pub fate: String,
+    /// When it was given up.
+    pub at: Ms,
+    /// The last reply of a host, or our reason.
+    pub reply: String,
 }
 
 impl PostReport {

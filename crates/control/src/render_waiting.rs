@@ -10,6 +10,7 @@ use super::format::{
     Width, bytes, counted, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
 };
 use super::observe::{HostRow, Hosts, Mailqq, PostReports};
+use super::posts::PostReport;
 use super::render_tls::{host_tls, weakest_tls};
 use super::reply::{SiteRow, StuckReport};
 use super::site_view::site_state;
@@ -227,7 +228,7 @@ pub fn posts(p: &PostReports, zone: &Zone, width: Width) -> String {
             cut(&row.list, width.column(40))
         };
         let state = match (row.pending, row.held) {
-            (0, _) => "",
+            (0, _) => ", finished",
             (_, true) => ", held",
             (_, false) => ", running",
         };
@@ -259,6 +260,24 @@ pub fn posts(p: &PostReports, zone: &Zone, width: Width) -> String {
         if hidden > 0 && !row.waiting.is_empty() {
             line(&mut out, format_args!("    {hidden:>8} more; --limit shows more rows"));
         }
+        if p.rows.len() == 1 {
+            failed(&mut out, row, width);
+        }
     }
     out
+}
+
+/// Adds the recipients that bounced or expired, and the command that shows all.
+fn failed(out: &mut String, row: &PostReport, width: Width) {
+    for failed in &row.failed {
+        let (fate, address) = (cut(&failed.fate, 10), cut(&failed.address, width.column(NAME_COLUMNS)));
+        let reply = cut(&failed.reply, width.rest(14 + address.chars().count()));
+        line(out, format_args!("    {fate} {address}  {reply}"));
+    }
+    let hidden = (row.bounced + row.expired).saturating_sub(row.failed.len() as u64);
+    if hidden > 0 {
+        let (and, what) = if row.failed.is_empty() { ("", "recipient") } else { ("and ", "more recipient") };
+        let (hidden, id) = (plural(hidden, what), cut(&row.id, 20));
+        line(out, format_args!("    {and}{hidden} failed: `stentor trace {id} --only bounced,expired`"));
+    }
 }

@@ -26,6 +26,7 @@ use super::assignment::Assignment;
 use super::audit::Audit;
 use super::envelope::AcceptanceFacts;
 use super::hub::Hub;
+use super::live::posts::{FAILURES_MAX, PostFailure};
 use super::unreached::UnreachedRcpts;
 
 /// Prefix of the policy text when a message is released from the quarantine; the queue id that it had there follows.
@@ -212,13 +213,13 @@ pub struct GivenUpRcpts {
 }
 
 impl GivenUpRcpts {
-    /// Gathers the recipients. `None` if nobody wants records, or the message is gone.
+    /// Gathers the recipients. `None` if nobody wants records and no post's report names them, or the message is gone.
     pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[FailedRcpt]) -> Option<GivenUpRcpts> {
-        if !is_wanted(core) {
-            return None;
-        }
         core.with(|hub, _| {
             let message = hub.store.message(no)?;
+            if !is_wanted(core) && core.live.posts.get(message.id()).is_none() {
+                return None;
+            }
             Some(GivenUpRcpts {
                 id: message.id(),
                 from: message.sender().to_owned(),
@@ -237,6 +238,11 @@ impl GivenUpRcpts {
         let (Some(this), now) = (this, core.clock.now()) else { return };
         if let Some(failure) = failures.iter().find(|failure| failure.expired) {
             core.live.event(now, "expired", || format!("message {}: {}", this.id, failure.text));
+        }
+        if let Some(post) = core.live.posts.get(this.id) {
+            for (to, failure) in this.to.iter().zip(failures).take(FAILURES_MAX) {
+                post.add_failure(PostFailure::new(to, failure, now));
+            }
         }
         for (to, failure) in this.to.iter().zip(failures) {
             TEXTS.with_borrow_mut(|texts| {

@@ -33,11 +33,14 @@ use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
+use stentor_records::escape::printable;
 use stentor_sched::{FailedRcpt, RcptOutcome};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
 const SUCCESS: u8 = 2;
 const FAILURE: u8 = 4;
+/// Characters of an address in the log.
+const ADDRESS_CHARS_MAX: usize = 320;
 
 /// Facts about the original message that a DSN reports.
 pub(super) struct Subject {
@@ -304,7 +307,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[FailedRcpt]) -> Option<(S
                 action: DsnAction::Failed,
                 status: status(failure),
                 host: failure.host.clone(),
-                diagnostic: (failure.code > 0).then(|| diagnostic(failure)),
+                diagnostic: (failure.code > 0).then(|| failure.reply()),
                 reason: reason(failure),
                 until: None,
             })
@@ -342,15 +345,6 @@ fn reason(failure: &FailedRcpt) -> Option<String> {
     }
 }
 
-/// Returns the reply as received, including its enhanced code unless we added that.
-fn diagnostic(failure: &FailedRcpt) -> String {
-    let dsn = failure.dsn;
-    match (dsn.class, dsn.subject, dsn.detail) {
-        (_, 0, 0) | (4, 4, 7) => format!("{} {}", failure.code, failure.text),
-        _ => format!("{} {dsn} {}", failure.code, failure.text),
-    }
-}
-
 /// Returns the recipients of a DSN, if one is to be sent: the readers of the sender's mail (for a list's bounce
 /// address, the list's owner).
 ///
@@ -361,10 +355,19 @@ pub(super) async fn report_to(
     subject: &Subject,
     reported: bool,
 ) -> Result<Vec<EnvelopeRcpt>, IntakeRefusal> {
-    match Address::parse(subject.sender.as_bytes(), true) {
-        Ok(sender) if reported => core.settings().people(&sender, core.clock.now()).await,
-        _ => Ok(Vec::new()),
+    let settings = core.settings();
+    let sender = match Address::parse(subject.sender.as_bytes(), true) {
+        Ok(sender) if reported => sender,
+        _ => return Ok(Vec::new()),
+    };
+    let people = settings.people(&sender, core.clock.now()).await?;
+    if people.is_empty() {
+        tracing::info!(
+            message = %subject.id, return_path = %printable(sender.as_str(), ADDRESS_CHARS_MAX),
+            "no DSN is sent, because nobody gets mail for the return path; a list's reports go to its `owner`"
+        );
     }
+    Ok(people)
 }
 
 /// Builds the DSN for `to` (never empty) and passes it to the committer together with the fates that it reports.

@@ -178,3 +178,15 @@ pub struct FailedRcpt {
     /// The host that replied (Remote-MTA), if any.
     pub host: Option<Arc<str>>,
 }
+
+impl FailedRcpt {
+    /// Returns the reply as received, including its enhanced code unless we added that; or the error.
+    pub fn reply(&self) -> String {
+        let dsn = self.dsn;
+        match (dsn.class, dsn.subject, dsn.detail) {
+            _ if self.code == 0 => self.text.to_string(),
+            (_, 0, 0) | (4, 4, 7) => format!("{} {}", self.code, self.text),
+            _ => format!("{} {dsn} {}", self.code, self.text),
+        }
+    }
+}

@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 use hashbrown::{HashMap, HashSet};
 use stentor_control::causes::summary;
 use stentor_control::view::Subject;
-use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
+use stentor_control::{FailedRcptView, PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_core::Core;
-use stentor_core::live::posts::Post;
+use stentor_core::live::posts::{Post, PostFailure};
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::cause::Cause;
 use stentor_queue::event::Fate;
@@ -69,6 +69,7 @@ fn view(post: &Post, now: Ms) -> PostReport {
             p100_ms: found.max,
         },
         waiting: Vec::new(),
+        failed: Vec::new(),
         sites_more: 0,
         text: String::new(),
     };
@@ -127,6 +128,7 @@ pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone
         })
     })?;
     let mut report = view(&post, core.clock.now());
+    report.failed = post.failures().into_iter().map(failed).collect();
     if report.subject.is_none() {
         report.subject = subject_of(core, &report.id).await;
     }
@@ -137,6 +139,11 @@ pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone
         report.text = words::of(&report, "", zone);
     }
     Some(report)
+}
+
+fn failed(PostFailure { address, is_expired, reply, at }: PostFailure) -> FailedRcptView {
+    let fate = if is_expired { "expired" } else { "bounced" };
+    FailedRcptView { address: address.into(), fate: fate.to_owned(), at, reply: reply.into() }
 }
 
 async fn subject_of(core: &Arc<Core>, id: &str) -> Option<String> {

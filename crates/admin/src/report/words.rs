@@ -28,8 +28,8 @@ pub(super) fn of(r: &PostReport, why: &str, zone: &Zone) -> String {
         });
     }
     let failed = r.bounced + r.expired;
-    let others =
-        [(failed, "failed"), (r.removed, "removed"), (r.coalesced, "in digests"), (r.quarantined, "quarantined")];
+    let digests = if r.coalesced == 1 { "in a digest" } else { "in digests" };
+    let others = [(failed, "failed"), (r.removed, "removed"), (r.coalesced, digests), (r.quarantined, "quarantined")];
     parts.extend(others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     parts.join(", ")
 }
@@ -127,6 +127,8 @@ mod tests {
              (connection refused, next try 10:42 UTC), 4 more at 3 sites, 3 failed"
         );
         assert_eq!(of(&PostReport::default(), "", &Zone::utc()), "no recipients");
+        let digest = PostReport { total: 3, delivered: 2, coalesced: 1, ..PostReport::default() };
+        assert_eq!(of(&digest, "", &Zone::utc()), "66.7 % delivered, 1 in a digest");
         let young = PostReport { total: 14, pending: 13, delivered: 1, ..PostReport::default() };
         assert_eq!(of(&young, "mailbox full", &Zone::utc()), "7.1 % delivered, 13 waiting (mailbox full)");
     }

@@ -2,8 +2,9 @@
 //!
 //! Promise: a post is a list's message, or one to at least [`RECIPIENTS_MIN`] recipients. It is followed from its
 //! acceptance; each recipient's fate is counted where the store learns of it (`Hub`), once. A running post costs 1.2
-//! KiB with a short subject. An outcome costs a look-up and two additions, under the lock that recording the outcome
-//! takes anyway. At most [`POSTS_MAX`] are kept: finished ones are dropped first, the oldest first.
+//! KiB with a short subject, and at most 4 KiB more for its first failures. An outcome costs a look-up and two
+//! additions, under the lock that recording the outcome takes anyway. At most [`POSTS_MAX`] are kept: finished ones are
+//! dropped first, the oldest first.
 //!
 //! After a restart the fates of unfinished posts come from the store, and the times of earlier deliveries from a file
 //! that is written once a minute and at a stop ([`Posts::write_times`]); finished posts are forgotten (the history has
@@ -20,6 +21,7 @@ use stentor_mail::heading::Heading;
 use stentor_queue::event::{Fate, Tally};
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
+use stentor_sched::FailedRcpt;
 
 use super::histogram::Histogram;
 
@@ -27,6 +29,10 @@ use super::histogram::Histogram;
 pub const POSTS_MAX: usize = 4_096;
 /// A message without a list is followed from this number of recipients on.
 pub const RECIPIENTS_MIN: u64 = 100;
+/// Number of failed recipients that are kept of a post: the history has all.
+pub const FAILURES_MAX: usize = 10;
+/// Characters kept of a failed recipient's last reply.
+const REPLY_CHARS_MAX: usize = 200;
 /// Number of posts with notes that are on their way to the journal.
 const NOTED_MAX: usize = 1_024;
 
@@ -47,6 +53,8 @@ pub struct Post {
     /// Set if the post was running when the server started: recipients that had their fate before.
     pub before_start: Option<u64>,
     fates: [AtomicU64; 6],
+    /// The first recipients that bounced or expired since the start.
+    failures: Mutex<Vec<PostFailure>>,
     /// Milliseconds from acceptance to delivery.
     pub times: Histogram,
     fast_done: AtomicU64,
@@ -54,6 +62,23 @@ pub struct Post {
     last_outcome: AtomicU64,
     /// Whether its report was sent or is not wanted.
     pub is_reported: AtomicBool,
+}
+
+/// A recipient that bounced or expired.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PostFailure {
+    pub address: Box<str>,
+    pub is_expired: bool,
+    /// The last reply or error.
+    pub reply: Box<str>,
+    pub at: Ms,
+}
+
+impl PostFailure {
+    pub fn new(address: &str, failure: &FailedRcpt, at: Ms) -> PostFailure {
+        let reply: String = failure.reply().chars().take(REPLY_CHARS_MAX).collect();
+        PostFailure { address: address.into(), is_expired: failure.expired, reply: reply.into(), at }
+    }
 }
 
 fn index(fate: Fate) -> usize {
@@ -83,6 +108,7 @@ impl Post {
             heading: noted.heading.map_or_else(OnceLock::new, OnceLock::from),
             before_start: (!is_new).then(|| tally.sum()),
             fates: Default::default(),
+            failures: Mutex::default(),
             times: Histogram::default(),
             fast_done: AtomicU64::new(0),
             finished: AtomicU64::new(0),
@@ -104,6 +130,19 @@ impl Post {
     /// Number of recipients with this fate.
     pub fn fate(&self, fate: Fate) -> u64 {
         self.fates[index(fate)].load(Ordering::Relaxed)
+    }
+
+    /// Keeps a recipient that bounced or expired, if it is one of the first.
+    pub fn add_failure(&self, failure: PostFailure) {
+        let mut failures = self.failures.lock();
+        if failures.len() < FAILURES_MAX {
+            failures.push(failure);
+        }
+    }
+
+    /// The first recipients that bounced or expired since the start, at most [`FAILURES_MAX`].
+    pub fn failures(&self) -> Vec<PostFailure> {
+        self.failures.lock().clone()
     }
 
     pub fn decided(&self) -> u64 {
@@ -312,7 +351,9 @@ impl RunningPosts {
 #[cfg(test)]
 mod tests {
     use stentor_mail::Class;
+    use stentor_mail::reply::Enhanced;
     use stentor_queue::event::{Accept, Event};
+    use stentor_queue::ids::AddressId;
     use stentor_queue::store::{EventEffect, Store};
 
     use super::*;
@@ -355,6 +396,30 @@ mod tests {
         let times = post.times.read();
         assert_eq!((times.count(), times.max), (8, 2_000));
         assert!((470..=530).contains(&times.percentile(50.0)), "{}", times.percentile(50.0));
+    }
+
+    #[test]
+    fn the_first_failures_are_kept_with_their_replies() {
+        let (mut store, mut running) = (Store::new(), RunningPosts::default());
+        follow(&mut store, &mut running, accept(1, Some("news"), 20));
+        let post = running.posts().get(MessageId(1)).expect("it is followed");
+        let failure = |code: u16, text: String| FailedRcpt {
+            id: AddressId(0),
+            expired: code == 0,
+            dsn: Enhanced::new(5, 1, 1),
+            code,
+            text: text.into(),
+            host: None,
+        };
+        post.add_failure(PostFailure::new("a@one.example", &failure(550, "no such user".to_owned()), 7));
+        post.add_failure(PostFailure::new("b@one.example", &failure(0, "é".repeat(300)), 8));
+        let kept = post.failures();
+        assert_eq!((&*kept[0].reply, kept[0].is_expired, kept[0].at), ("550 5.1.1 no such user", false, 7));
+        assert_eq!((kept[1].reply.chars().count(), kept[1].is_expired), (REPLY_CHARS_MAX, true));
+        for _ in 0..20 {
+            post.add_failure(kept[0].clone());
+        }
+        assert_eq!(post.failures().len(), FAILURES_MAX);
     }
 
     #[test]

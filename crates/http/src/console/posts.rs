@@ -7,13 +7,15 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
-use stentor_control::{PostReport, View, WaitingAt};
+use stentor_control::{FailedRcptView, PostReport, View, WaitingAt};
 use stentor_mail::heading::Heading;
 use stentor_queue::ids::MessageId;
 
 use super::act;
 use super::causes;
-use super::format::{ago, bar, message_link, next_try, number, percent, sender, shown, site_link, span};
+use super::format::{
+    ago, bar, message_link, next_try, number, percent, recipient_link, sender, shown, site_link, span,
+};
 use super::page::{Frame, live_heading};
 use super::table::{Column, column, head, table};
 use crate::Http;
@@ -153,6 +155,10 @@ pub fn panel(post: &PostReport) -> Markup {
             causes::cell(&place.words, &place.last_reply),
         ]
     };
+    let failures = [head("Failed recipient", "long"), column("Fate", ""), column("Last reply", "reply")];
+    let failed = |failed: &FailedRcptView| {
+        vec![recipient_link(&failed.address), html! { (shown(&failed.fate)) }, html! { (shown(&failed.reply)) }]
+    };
     html! {
         section.panel aria-labelledby="report" {
             h2 #report { "Delivery report" }
@@ -166,6 +172,9 @@ pub fn panel(post: &PostReport) -> Markup {
             }
             @if !post.waiting.is_empty() {
                 (table("Sites with waiting recipients", &columns, &post.waiting.iter().map(row).collect::<Vec<_>>(), None))
+            }
+            @if !post.failed.is_empty() {
+                (table("The first recipients that bounced or expired", &failures, &post.failed.iter().map(failed).collect::<Vec<_>>(), None))
             }
         }
     }

@@ -11,7 +11,8 @@ use crate::asking::{QueryArgs, query, usage};
 
 #[derive(Args)]
 pub struct Options {
-    /// Queue id of one post; shows where its other recipients wait, at most --limit places (default 10).
+    /// Queue id of one post; shows where its other recipients wait, at most --limit places (default 10), and the first
+    /// ten that failed.
     #[arg(conflicts_with_all = ["list", "sort"])]
     id: Option<MessageId>,
     #[command(flatten)]

@@ -85,6 +85,33 @@ fn a_posts_failures_go_to_the_lists_owner() {
 }
 
 #[test]
+fn a_list_without_an_owner_has_its_failures_in_the_posts_report() {
+    let lab = refusing();
+    let people: Vec<String> =
+        (0..12).map(|n| format!("user{n}@no.example")).chain(["ann@yes.example".to_owned()]).collect();
+    let server = builder(&lab).list("news", &people.iter().map(String::as_str).collect::<Vec<_>>()).start();
+    let post = message("ownerless@test", "x");
+    let id = server.smtp().send(SENDER, &["news@lists.test"], &post).expect(250).queue_id();
+    let said = || String::from_utf8(server.operator(&["report", &id]).stdout).expect("text");
+    wait_until("it is finished", || said().contains(" recipients, finished\n"));
+    server.wait_log(&["no DSN is sent", &id, "news-bounces@lists.test"]);
+    let text = said();
+    assert!(text.contains(", 12 failed\n"), "{text}");
+    let named = text.lines().filter(|line| {
+        line.starts_with("    bounced user") && line.ends_with("@no.example  550 5.1.1 no such user here")
+    });
+    assert_eq!(named.count(), 10, "{text}");
+    assert!(
+        text.contains(&format!("    and 2 more recipients failed: `stentor trace {id} --only bounced,expired")),
+        "{text}"
+    );
+    let shown = server.operator_text(&["trace", &id, "--only", "bounced,expired"]);
+    assert!(people[..12].iter().all(|one| shown.contains(one)), "{shown}");
+    let row = &server.ask(&["report", &id]).expect("it is known")["rows"][0];
+    assert_eq!((row["bounced"].as_u64(), row["failed"][0]["fate"].as_str()), (Some(12), Some("bounced")), "{row}");
+}
+
+#[test]
 fn a_report_from_elsewhere_to_a_lists_bounce_address_goes_to_its_owner() {
     let lab = refusing();
     let server =

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use stentor_control::CauseRow;
 use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
-use stentor_control::posts::{PostReport, WaitingAt};
+use stentor_control::posts::{FailedRcptView, PostReport, WaitingAt};
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
 use stentor_control::users_view::{Share, UserRow, UsersView};
@@ -385,9 +385,9 @@ fn hosts() -> Hosts {
 }
 
 fn posts() -> PostReports {
-    let waiting = vec![WaitingAt::default()];
-    let row =
-        PostReport { id: ID.to_owned(), total: 1_000, delivered: 993, pending: 7, waiting, ..PostReport::default() };
+    let (waiting, failed) = (vec![WaitingAt::default()], vec![FailedRcptView::default()]);
+    let id = ID.to_owned();
+    let row = PostReport { id, total: 1_000, delivered: 993, pending: 7, waiting, failed, ..PostReport::default() };
     PostReports { now: NOW, rows: vec![row], ..PostReports::default() }
 }
 
