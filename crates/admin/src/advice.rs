@@ -84,7 +84,7 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &AdviceFacts<'_>, now: Ms)
     let main = causes::main(&row.causes);
     let cause = main.map_or(Cause::Ready, causes::CauseRow::cause);
     match cause {
-        _ if is_suspended => suspended(&format!("site:{}", row.site)),
+        _ if is_suspended => suspended(&format!("site:{}", row.site), known.reason),
         Cause::Reporting => "has failed: bounces are being written".to_owned(),
         Cause::Ready | Cause::LookUp | Cause::Sending if row.connections > 0 => "is being delivered to".to_owned(),
         Cause::Ready | Cause::LookUp | Cause::Sending => "due next: nothing to do".to_owned(),
@@ -192,7 +192,7 @@ fn local_advice(cause: Cause, known: &AdviceFacts<'_>) -> String {
         }
         Cause::Suspended => known.suspended.map_or_else(
             || "a list or sender is suspended: `stentor status` shows it and the command that resumes it".to_owned(),
-            suspended,
+            |what| suspended(what, known.reason),
         ),
         Cause::OwnLimit => {
             "a local limit is reached: raise the connection or rate limits if the hosts accept more".to_owned()
@@ -224,8 +224,9 @@ fn held(words: &str) -> &str {
 }
 
 /// Advice with the command that ends a suspension; `what` is its name in the journal.
-fn suspended(what: &str) -> String {
-    resume_command(what).map_or_else(String::new, |command| format!("suspended by an operator: `{command}`"))
+fn suspended(what: &str, reason: &str) -> String {
+    let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+    resume_command(what).map_or_else(String::new, |command| format!("suspended by an operator{reason}: `{command}`"))
 }
 
 /// Formats `, oldest message 3 days old`; empty below a minute. The age of the cause is unknown, since an earlier one
@@ -308,6 +309,9 @@ mod tests {
         let text = "suspended by an operator: `stentor resume --site mx.one.example`";
         assert_eq!(site(&row, true, &AdviceFacts::default(), 5), text);
         assert_eq!(recipient(&view(Cause::Suspended), &known, 5), text);
+        let known = AdviceFacts { reason: "they asked for it", ..known };
+        let text = "suspended by an operator (they asked for it): `stentor resume --site mx.one.example`";
+        assert_eq!([site(&row, true, &known, 5), recipient(&view(Cause::Suspended), &known, 5)], [text, text]);
     }
 
     #[test]

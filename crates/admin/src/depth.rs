@@ -198,6 +198,7 @@ fn site_row(hub: &Hub, sites: &SitesNow, site: SiteId, waiting: u64, name_server
     let suspended = oldest.and_then(|message| suspension(hub, &row.site, message));
     let known = AdviceFacts {
         suspended: suspended.as_deref(),
+        reason: reason_of(hub, suspended.as_deref()),
         name_servers,
         last_reply: &row.last_reply,
         ..AdviceFacts::default()
@@ -272,6 +273,7 @@ async fn recipients(core: &Arc<Core>, query: &RowQuery) -> (Vec<StuckRow>, u64) 
                     oldest: oldest_id.as_deref().zip(oldest),
                     asked: query.part.list.as_deref(),
                     suspended: suspended.as_deref(),
+                    reason: reason_of(hub, suspended.as_deref()),
                     name_servers: &name_servers,
                     last_reply: &state.last_reply,
                 };
@@ -302,6 +304,11 @@ fn suspension(hub: &Hub, site: &str, message: &Message) -> Option<String> {
     let domain = || message.sender().rsplit_once('@').map_or("", |(_, domain)| domain);
     let flow = message.list().map_or_else(|| format!("sender:{}", domain()), |list| format!("list:{list}"));
     [format!("site:{site}"), flow].into_iter().find(|what| hub.store.is_suspended(what))
+}
+
+/// The operator's reason for a suspension; empty if none was given.
+fn reason_of<'h>(hub: &'h Hub, suspended: Option<&str>) -> &'h str {
+    suspended.and_then(|what| hub.store.suspended_reason(what)).unwrap_or_default()
 }
 
 /// The name servers in use.

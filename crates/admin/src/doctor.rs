@@ -282,7 +282,11 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         || [Limit::LogBuffer, Limit::History].iter().any(|limit| is_recent(core, *limit, status.now));
     let mut warn = |what: String, next: &str| found.push(Finding::new(Severity::Warning, what, next));
     if status.suspended_total > 0 {
-        let named = status.suspended.iter().take(SITES_NAMED).cloned().collect::<Vec<_>>().join(", ");
+        let named = |what: &String| match status.suspended_reasons.get(what) {
+            Some(reason) => format!("{what} ({})", shortened(reason)),
+            None => what.clone(),
+        };
+        let named = status.suspended.iter().take(SITES_NAMED).map(named).collect::<Vec<_>>().join(", ");
         let ends = status.suspended.first().and_then(|what| resume_command(what));
         let next =
             ends.map_or_else(String::new, |command| format!("`{command}`; `stentor status` lists all such commands"));

@@ -134,10 +134,12 @@ impl Operator {
         let (messages, addresses, recipients, connections_out, stopping) = core
             .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
         let (held, lock_held_at) = core.held.take();
-        let (suspended, suspended_until, suspended_total) = core.with(|hub, _| {
+        let (suspended, suspended_until, suspended_reasons, suspended_total) = core.with(|hub, _| {
             let shown: Vec<String> = hub.store.suspended().take(SUSPENDED_SHOWN_MAX).map(str::to_owned).collect();
             let ends = shown.iter().filter_map(|what| Some((what.clone(), hub.store.suspended_until(what)?))).collect();
-            (shown, ends, hub.store.suspended_len() as u64)
+            let reason = |what: &String| Some((what.clone(), hub.store.suspended_reason(what)?.to_owned()));
+            let reasons = shown.iter().filter_map(reason).collect();
+            (shown, ends, reasons, hub.store.suspended_len() as u64)
         });
         let submissions = core.submissions.lock().clone();
         let settings = core.settings();
@@ -181,6 +183,7 @@ impl Operator {
             suspended,
             suspended_total,
             suspended_until,
+            suspended_reasons,
             standing_bounces,
             standing_bounced: in_passing + counters.standing_bounced.load(Ordering::Relaxed),
             queue_only,

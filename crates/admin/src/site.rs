@@ -53,7 +53,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
 fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now: Ms) -> Option<SiteView> {
     let explained = hub.sched.explain_site(site, now)?;
     let (counts, is_counted) = (sites.at(WaitingPlace::Site(site)), sites.counted.is_some());
-    let ends = hub.store.suspended_until(&format!("site:{}", explained.status.name));
+    let (name, is_suspended) = (format!("site:{}", explained.status.name), explained.waits_for == WaitsFor::Operator);
     Some(SiteView {
         site: explained.status.name.to_string(),
         now,
@@ -64,8 +64,9 @@ fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now
         },
         waiting: sites.waiting_at(site),
         counted: sites.counted.as_ref().map(|counted| counted.at),
-        suspended: explained.waits_for == WaitsFor::Operator,
-        suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
+        suspended: is_suspended,
+        suspended_until: hub.store.suspended_until(&name).filter(|_| is_suspended),
+        suspended_reason: hub.store.suspended_reason(&name).filter(|_| is_suspended).map(str::to_owned),
         waits_for: if is_counted { waits_for(hub, counts, &explained, now) } else { live(&explained, now) },
         next_try: if is_counted { counts.and_then(CauseCounts::next_try) } else { explained.status.until },
         last_reply: last_reply(hub, sites, site, &explained),

@@ -1,5 +1,7 @@
 //! One address as shown to operators: the reply to `address`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
@@ -26,6 +28,9 @@ pub struct AddressView {
     /// Lists whose mail to it is suspended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub suspended: Vec<String>,
+    /// Why, by list, if a reason is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub suspended_reasons: BTreeMap<String, String>,
     /// Number of messages waiting for it.
     pub messages_total: u64,
     /// Queue ids of the 50 oldest.

@@ -28,6 +28,7 @@ use super::verify_view::VerifyView;
 
 const SITE_COLUMNS: usize = 34;
 const ADDRESS_COLUMNS: usize = 42;
+const REASON_CHARS_MAX: usize = 200;
 
 /// Formats any reply, with a line end, in the least width. Instants are in `zone` and show its offset.
 pub fn reply(reply: &ControlReply, zone: &Zone) -> String {
@@ -247,7 +248,8 @@ pub fn address(a: &AddressView, width: Width) -> String {
     line(&mut out, format_args!("  lists     {}", cut(&lists, 85)));
     for list in &a.suspended {
         let command = resume_command(&format!("subscriber:{list}:{}", a.address)).unwrap_or_default();
-        line(&mut out, format_args!("  suspended from list {list}: `{command}`"));
+        let reason = in_brackets(a.suspended_reasons.get(list).map(String::as_str));
+        line(&mut out, format_args!("  suspended from list {list}{reason}: `{command}`"));
     }
     line(
         &mut out,
@@ -291,7 +293,8 @@ pub fn address(a: &AddressView, width: Width) -> String {
 pub fn site(s: &SiteView, width: Width) -> String {
     let mut out = String::new();
     let end = s.suspended_until.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(at), s.now)));
-    let suspended = if s.suspended { format!(", SUSPENDED{end}") } else { String::new() };
+    let reason = in_brackets(s.suspended_reason.as_deref());
+    let suspended = if s.suspended { format!(", SUSPENDED{end}{reason}") } else { String::new() };
     let (recipients, messages) = (plural(s.waiting, "recipient"), plural(s.messages, "message"));
     let of = if s.list.is_empty() { String::new() } else { format!(" of list {}", cut(&s.list, 40)) };
     line(&mut out, format_args!("{}: {recipients} of {messages}{of} waiting{suspended}", cut(&s.site, 60)));
@@ -441,7 +444,8 @@ fn verbs_in_force(out: &mut String, s: &Status) {
             resume_command(what).map_or_else(String::new, |command| format!(": `{}`", printable(&command, 1_000)));
         let end = s.suspended_until.get(what);
         let end = end.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(*at), s.now)));
-        line(out, format_args!("  SUSPENDED    {}{end}{command}", cut(what, 80)));
+        let reason = in_brackets(s.suspended_reasons.get(what).map(String::as_str));
+        line(out, format_args!("  SUSPENDED    {}{end}{reason}{command}", cut(what, 80)));
     }
     let more = s.suspended_total.saturating_sub(s.suspended.len() as u64);
     if more > 0 {
@@ -479,10 +483,15 @@ pub fn queue_only(s: &Status) -> String {
     out
 }
 
+/// An operator's reason; nothing if there is none.
+fn in_brackets(reason: Option<&str>) -> String {
+    let reason = marked(&printable(reason.unwrap_or_default(), REASON_CHARS_MAX));
+    if reason.is_empty() { reason } else { format!(" ({reason})") }
+}
+
 fn queue_only_line(view: &QueueOnlyView, now: Ms) -> String {
-    let (words, reason) = (marked(&printable(&view.words(), 200)), marked(&printable(&view.reason, 200)));
+    let (words, reason) = (marked(&printable(&view.words(), 200)), in_brackets(Some(&view.reason)));
     let end = view.until.map_or_else(String::new, |at| format!(", ends in {}", next_try(Some(at), now)));
-    let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
     format!("{words}{end}{reason}: {}; `stentor queue run` tries it once", printable(&view.end(), 1_000))
 }
 

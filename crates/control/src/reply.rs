@@ -128,6 +128,9 @@ pub struct Status {
     /// When entries of `suspended` expire, if they do.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub suspended_until: BTreeMap<String, Ms>,
+    /// Why entries of `suspended` were suspended, if a reason was given.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub suspended_reasons: BTreeMap<String, String>,
     /// Standing bounces in force.
     pub standing_bounces: Vec<StandingBounceView>,
     /// Recipients bounced by standing bounces since the start.

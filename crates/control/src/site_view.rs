@@ -47,6 +47,9 @@ pub struct SiteView {
     /// When the suspension expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspended_until: Option<Ms>,
+    /// The operator's reason for the suspension, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspended_reason: Option<String>,
     /// Why mail waits, in words; empty if nothing prevents delivery.
     pub waits_for: String,
     pub next_try: Option<Ms>,

@@ -34,7 +34,8 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     let detail = json!({"list": &*list, "subscriber": address, "posts": posts, "since": since, "reply": &*text});
     let audit = Audit { at: now, who: "stentor".to_owned(), verb: "suspend", detail: detail.to_string() };
     let what = format!("subscriber:{list}:{address}");
-    let change = QueueChange::Suspend { suspended: true, what, until: 0, reason: String::new() };
+    let reason = format!("{posts} {} rejected with a permanent error", in_a_row(posts));
+    let change = QueueChange::Suspend { suspended: true, what, until: 0, reason };
     if let Err(refused) = core.intake.verb(audit, change).await {
         // Its count begins anew.
         tracing::warn!(list = %list, subscriber = address, %refused, "a subscriber could not be suspended");
@@ -78,6 +79,10 @@ pub async fn resume_when_over(core: Arc<Core>) {
     }
 }
 
+fn in_a_row(posts: u32) -> &'static str {
+    if posts == 1 { "post" } else { "posts in a row" }
+}
+
 async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &str, text: &str) {
     let settings = core.settings();
     let owners = match settings.owners(list, core.clock.now()).await {
@@ -86,7 +91,7 @@ async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, 
         Err(refused) => return tracing::warn!(list, %refused, "the list owner could not be notified of a suspension"),
     };
     let reply = printable(text, REPLY_CHARS_MAX);
-    let times = if posts == 1 { "post" } else { "posts in a row" };
+    let times = in_a_row(posts);
     let text = format!(
         "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} no longer gets posts: {posts} {times} were \
          rejected with a permanent\r\n\

@@ -74,7 +74,9 @@ fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
     let site = domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
     let lists = hub.store.lists().filter(|(_, list)| list.ids.contains(id.0));
     let lists: Vec<String> = lists.map(|(name, _)| name.to_owned()).collect();
-    let is_suspended = |list: &&String| hub.store.is_suspended(&format!("subscriber:{list}:{}", book.text(id)));
+    let name = |list: &str| format!("subscriber:{list}:{}", book.text(id));
+    let is_suspended = |list: &&String| hub.store.is_suspended(&name(list));
+    let reason = |list: &String| Some((list.clone(), hub.store.suspended_reason(&name(list))?.to_owned()));
     AddressView {
         address: book.text(id).to_owned(),
         now,
@@ -83,6 +85,7 @@ fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
         domain: domain.map_or("", |domain| book.domain_name(domain)).to_owned(),
         site: site.map(str::to_owned),
         suspended: lists.iter().filter(is_suspended).cloned().collect(),
+        suspended_reasons: lists.iter().filter_map(reason).collect(),
         lists,
         messages_total: 0,
         messages: Vec::new(),

@@ -36,6 +36,7 @@ struct Row {
     is_suspended: bool,
     /// When the suspension expires.
     suspended_until: Option<Ms>,
+    suspended_reason: Option<String>,
     posts: Posts,
 }
 
@@ -68,12 +69,14 @@ fn rows(http: &Http) -> Vec<Row> {
     lists
         .map(|list| {
             let name = format!("list:{}", list.name);
-            let (subscribers, suspended_subscribers, is_suspended, suspended_until) = http.core.with(|hub, _| {
-                let store = &hub.store;
-                let subscribers = store.list(&list.name).map(|state| state.ids.len() as u64);
-                let suspended = store.suspended_subscribers(&list.name).take(SUSPENDED_MAX).count() as u64;
-                (subscribers, suspended, store.is_suspended(&name), store.suspended_until(&name))
-            });
+            let (subscribers, suspended_subscribers, is_suspended, (suspended_until, suspended_reason)) =
+                http.core.with(|hub, _| {
+                    let store = &hub.store;
+                    let subscribers = store.list(&list.name).map(|state| state.ids.len() as u64);
+                    let suspended = store.suspended_subscribers(&list.name).take(SUSPENDED_MAX).count() as u64;
+                    let end = (store.suspended_until(&name), store.suspended_reason(&name).map(str::to_owned));
+                    (subscribers, suspended, store.is_suspended(&name), end)
+                });
             Row {
                 name: list.name.to_string(),
                 address: list.address.as_str().to_owned(),
@@ -82,6 +85,7 @@ fn rows(http: &Http) -> Vec<Row> {
                 suspended_subscribers,
                 is_suspended,
                 suspended_until,
+                suspended_reason,
                 posts: posts.remove(&*list.name).unwrap_or_default(),
             }
         })
@@ -129,6 +133,7 @@ fn lists_table(frame: &Frame, rows: &[Row], now: Ms) -> Markup {
                 @if row.is_suspended {
                     span.badge.warn { "suspended" }
                     @if let Some(at) = row.suspended_until { div.beside { "until " (instant(at, &frame.http.zone)) } }
+                    @if let Some(reason) = &row.suspended_reason { div.beside { (shown(reason)) } }
                 }
                 @else if row.subscribers.is_none() { span.badge { "not used yet" } }
                 @else { span.badge.good { "active" } }

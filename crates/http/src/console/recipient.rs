@@ -137,7 +137,8 @@ fn known(frame: &Frame, view: &AddressView, waiting: &[WaitingMessage]) -> Marku
         @for list in &view.lists {
             @let name = format!("subscriber:{list}:{}", view.address);
             @let (suspended, until) = frame.http.core.with(|hub, _| (hub.store.is_suspended(&name), hub.store.suspended_until(&name)));
-            @if suspended { p.said.warn { "Suspended as subscriber of " (shown(list)) @if let Some(at) = until { " until " (instant(at, &frame.http.zone)) } "." } }
+            @let reason = view.suspended_reasons.get(list);
+            @if suspended { p.said.warn { "Suspended as subscriber of " (shown(list)) @if let Some(at) = until { " until " (instant(at, &frame.http.zone)) } @if let Some(reason) = reason { ": " (shown(reason)) } @else { "." } } }
             (act::panel(frame, &format!("Subscriber of {list}"), &[("list", list), ("subscriber", &view.address)], &[
                 if suspended { Button { verb: "resume", label: "Resume posts", is_reversible: true } }
                 else { Button { verb: "suspend", label: "Suspend", is_reversible: true } }

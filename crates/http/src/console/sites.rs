@@ -41,8 +41,12 @@ pub async fn all(State(http): State<Http>, Query(query): Query<SitesQuery>, fram
     let rows_max = query.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
     let queue = http.operator.queue(&RowQuery::all(rows_max)).await;
     let (suspended, total, now, bounces) = http.core.with(|hub, now| {
-        let ends = |what: &str| (what.to_owned(), hub.store.suspended_until(what));
-        let shown: Vec<(String, Option<Ms>)> = hub.store.suspended().take(SUSPENDED_SHOWN).map(ends).collect();
+        let row = |what: &str| SuspensionRow {
+            what: what.to_owned(),
+            until: hub.store.suspended_until(what),
+            reason: hub.store.suspended_reason(what).unwrap_or_default().to_owned(),
+        };
+        let shown: Vec<SuspensionRow> = hub.store.suspended().take(SUSPENDED_SHOWN).map(row).collect();
         (shown, hub.store.suspended_len() as u64, now, standing_bounces(hub))
     });
     let settings = http.core.settings();
@@ -91,13 +95,22 @@ fn everything(frame: &Frame) -> Markup {
     }
 }
 
-/// Suspended items by their names in the store, and when each suspension expires.
-fn suspensions(frame: &Frame, rows: &[(String, Option<Ms>)], total: u64, now: Ms) -> Markup {
-    const COLUMNS: [Column; 3] = [head("Suspended", "long"), column("Kind", ""), column("Ends", "t")];
+/// A suspension by its name in the store.
+struct SuspensionRow {
+    what: String,
+    until: Option<Ms>,
+    /// Empty if none was given.
+    reason: String,
+}
+
+/// Suspended items, when each suspension expires, and why it was made.
+fn suspensions(frame: &Frame, rows: &[SuspensionRow], total: u64, now: Ms) -> Markup {
+    const COLUMNS: [Column; 4] =
+        [head("Suspended", "long"), column("Kind", ""), column("Ends", "t"), column("Reason", "reply")];
     const CHANGE: Column = column("Action", "");
     let acts = frame.caller.csrf().is_some();
     let columns = if acts { [&COLUMNS[..], &[CHANGE]].concat() } else { COLUMNS.to_vec() };
-    let row = |(what, until): &(String, Option<Ms>)| {
+    let row = |SuspensionRow { what, until, reason }: &SuspensionRow| {
         let (kind, name) = what.split_once(':').unwrap_or(("", what));
         let (list, subscriber) = name.split_once(':').unwrap_or(("", name));
         let subject =
@@ -112,6 +125,7 @@ fn suspensions(frame: &Frame, rows: &[(String, Option<Ms>)], total: u64, now: Ms
             },
             html! { (shown(kind)) },
             ends(*until, now, &frame.http.zone),
+            html! { @if reason.is_empty() { "–" } @else { (shown(reason)) } },
         ];
         let change = acts.then(|| act::single(frame, &subject, "resume", "Resume", what));
         cells.into_iter().chain(change).collect()
@@ -233,6 +247,7 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
             dt { "Waits for" } dd { (waits_for(view)) }
             dt { "Next try" } dd { (causes::next_try_of(&view.causes, view.next_try, view.now)) }
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
+            @if let Some(reason) = &view.suspended_reason { dt { "Suspended because" } dd { (shown(reason)) } }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the server started" } @else { (shown(&view.last_reply)) } }
             @if let Some(weak) = &view.weakest_tls {
                 dt { "Weakest TLS in 30 days" } dd { (weakest(weak, view.now)) " at " (shown(&weak.host)) }

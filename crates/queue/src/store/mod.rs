@@ -84,7 +84,7 @@ pub struct UnknownAddress {
 struct TimedEntry {
     /// When it ends by itself, 0 for never.
     until: Ms,
-    /// The text of its bounces, or why mail is queue-only.
+    /// The text of its bounces, or why mail is suspended or queue-only.
     reason: Box<str>,
 }
 

@@ -99,6 +99,11 @@ impl Store {
         self.suspended.get(what).map(|standing| standing.until).filter(|until| *until > 0)
     }
 
+    /// The reason of a suspension, standing bounce or queue-only scope, if it has one.
+    pub fn suspended_reason(&self, what: &str) -> Option<&str> {
+        self.suspended.get(what).map(|standing| &*standing.reason).filter(|reason| !reason.is_empty())
+    }
+
     /// The first suspensions, standing bounces and queue-only scopes whose end has come, at most `names_max`.
     pub fn suspensions_over(&self, now: Ms, names_max: usize) -> Vec<String> {
         let over = self.suspension_ends.iter().take_while(|(end, _)| *end <= now);

@@ -45,6 +45,21 @@ fn what_is_suspended_waits_across_restarts() {
         server.start_again();
         assert_waits(&server, &lab, &id, "after");
         assert_eq!(server.status()["suspended_total"], 1);
+        let text = |arguments: &[&str]| String::from_utf8(server.operator(arguments).stdout).expect("text");
+        let status = text(&["status"]);
+        let is_shown = |line: &str| line.starts_with("  SUSPENDED    ") && line.contains(" (a test): `stentor resume ");
+        assert!(status.lines().any(is_shown), "{status}");
+        let doctor = text(&["doctor"]);
+        assert!(doctor.contains("1 suspended: ") && doctor.contains(" (a test)\n"), "{doctor}");
+        if subject == "--site" {
+            let site = text(&["site", name]);
+            assert!(site.contains("SUSPENDED (a test)"), "{site}");
+        }
+        // Another reason replaces it; without one it stays.
+        for reason in [&["--reason", "no test"][..], &["--for", "2h"]] {
+            server.ask(&[&["suspend", subject, name], reason].concat()).expect("it is changed");
+            assert!(text(&["status"]).contains(" (no test): `"), "{reason:?}");
+        }
         server.ask(&["resume", subject, name]).expect("it is resumed");
         lab.wait(&format!("{id} goes"), |recorder| recorder.copies_of(&id) == 1);
         assert_eq!(server.status()["suspended_total"], 0);

@@ -145,6 +145,7 @@ fn status() -> Status {
         suspended: vec!["list:news".to_owned()],
         suspended_total: 1,
         suspended_until: [("list:news".to_owned(), NOW + 7_200_000)].into(),
+        suspended_reasons: [("list:news".to_owned(), "its owner is away".to_owned())].into(),
         standing_bounces: vec![StandingBounceView {
             sender: Some("@example.net".to_owned()),
             until: NOW + 7_200_000,
@@ -295,7 +296,8 @@ fn address() -> AddressView {
         domain: "example.net".to_owned(),
         site: Some("mx.example.net".to_owned()),
         lists: vec!["news".to_owned()],
-        suspended: Vec::new(),
+        suspended: vec!["news".to_owned()],
+        suspended_reasons: [("news".to_owned(), "asked for it".to_owned())].into(),
         messages_total: 1,
         messages: vec![ID.to_owned()],
         pending: Some(recipient()),
@@ -367,6 +369,8 @@ fn site() -> SiteView {
         causes: causes(),
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
+        suspended_until: Some(NOW + 7_200_000),
+        suspended_reason: Some("being moved".to_owned()),
         weakest_tls: Some(weak_tls()),
         paths: vec![path],
         ..SiteView::default()
