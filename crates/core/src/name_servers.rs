@@ -1,8 +1,8 @@
 //! Follows the name servers of /etc/resolv.conf where the configuration names none.
 //!
-//! Promise: a changed file is in force within two looks ([`LOOK`]), as in libc, which looks at each query. A file that is
-//! missing, unreadable or names none changes nothing: it is logged once, and the name servers before stay in force. A
-//! look-up in progress ends with those with which it began ([`Resolver::with_name_servers`]).
+//! Promise: a changed file is in force within two looks ([`LOOK`]); libc looks at each query. A file that is missing,
+//! unreadable or names none changes nothing: it is logged once, and the name servers before stay in force. A look-up in
+//! progress ends with those with which it began ([`Resolver::with_name_servers`]).
 
 use std::fs::Metadata;
 use std::net::SocketAddr;

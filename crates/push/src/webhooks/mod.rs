@@ -2,8 +2,8 @@
 //!
 //! Promise: every event of the history that an endpoint selected and accepts reaches it at least once, in order, with
 //! an id that stays the same when repeated. Events count as delivered when the endpoint answers 2xx; only then is the
-//! position after them written (atomically, synced). A slow or unreachable endpoint delays no other: each has its own task and
-//! position, and its pending events are in the history's files, not in memory.
+//! position after them written (atomically, synced). A slow or unreachable endpoint delays no other: each has its own
+//! task and position, and its pending events are in the history's files, not in memory.
 //!
 //! States of an endpoint: reading -> gathering (`batch_wait_ms`) -> posting -> advanced, or waiting (the back-off
 //! doubles up to [`BACKOFF_MAX`]) and posting the same again. A refusal that may be about the events halves the request

@@ -1,9 +1,9 @@
 //! How many events go into one request, and when a refused event is dropped. Pure.
 //!
-//! Promise: a refusal that is about the events ([`is_about_events`]) blocks the endpoint for a limited time. The request
-//! is halved until the refused event is alone; that one is sent [`REFUSALS_MAX`] times and then dropped. Every other
-//! event is sent until it is accepted, in order. A request never holds more events than the endpoint last refused
-//! until [`GROWS_AFTER`] requests were accepted.
+//! Promise: a refusal that is about the events ([`is_about_events`]) blocks the endpoint for a limited time. The
+//! request is halved until the refused event is alone; that one is sent [`REFUSALS_MAX`] times and then dropped. Every
+//! other event is sent until it is accepted, in order. Requests grow again once [`GROWS_AFTER`] were accepted, or the
+//! refused event was dropped.
 
 /// Refusals of an event that is alone in its request, after which it is dropped: about a quarter of an hour, so that a
 /// firewall's mistake can be corrected before much is lost.
