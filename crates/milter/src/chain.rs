@@ -303,6 +303,9 @@ impl SessionMilter {
     ) -> Result<MilterReply, MilterFailure> {
         let Some(connection) = &mut self.connection else { return Ok(MilterReply::Continue) };
         tell(&mut connection.session);
+        if let Some(event) = connection.session.take_shortened() {
+            self.milter.log_shortened(event);
+        }
         connection.reply(limit).await
     }
 

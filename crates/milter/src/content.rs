@@ -138,7 +138,10 @@ impl SessionMilter {
     /// After [`SessionMilter::show`]: closes a connection on which answers are still owed. A milter that decided
     /// before it had received everything gets one event at a time from then on, so that its connections can be kept.
     fn close_if_it_owes(&mut self) {
-        let Some(connection) = &self.connection else { return };
+        let Some(connection) = &mut self.connection else { return };
+        if let Some(event) = connection.session.take_shortened() {
+            self.milter.log_shortened(event);
+        }
         if connection.session.is_cut_short() {
             self.milter.decides_early();
         }

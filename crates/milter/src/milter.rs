@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::circuit::Circuit;
 use crate::connection::{Connection, MilterFailure};
-use crate::protocol::{FailureKind, MilterSettings, OnFailure};
+use crate::protocol::{DATA_BYTES_MAX, FailureKind, MilterSettings, OnFailure};
 
 /// Maximum idle connections, and how long each is kept.
 const IDLE_MAX: usize = 32;
@@ -18,6 +18,8 @@ const IDLE_TIME: Duration = Duration::from_secs(20);
 /// After this number of messages without a decision at MAIL, none is expected.
 const MAILS_SEEN: u32 = 100;
 const MAIL_DECIDES: u32 = u32::MAX;
+/// Minimum interval between two log lines about shortened events: clients could fill the log.
+const SHORTENED_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Outcome of a message or recipient at a milter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,8 @@ pub struct Milter {
     has_decided_early: AtomicBool,
     /// Number of messages on which it did not decide at MAIL; [`MAIL_DECIDES`] once it did.
     mails: AtomicU32,
+    /// When a shortened event was last logged.
+    shortened: Mutex<Option<Instant>>,
 }
 
 impl Milter {
@@ -107,6 +111,7 @@ impl Milter {
             has_reaper: AtomicBool::new(false),
             has_decided_early: AtomicBool::new(false),
             mails: AtomicU32::new(0),
+            shortened: Mutex::default(),
         }
     }
 
@@ -257,6 +262,20 @@ impl Milter {
         self.outcomes.failure(&failed.why);
         let paused = pause.map_or_else(String::new, |pause| format!("; not used for {} s", pause.as_secs()));
         tracing::warn!(milter = %self.settings.name, "milter failed: {}{paused}", failed.why);
+    }
+
+    /// Logs that it got only the beginning of an event.
+    pub(crate) fn log_shortened(&self, event: &str) {
+        let now = Instant::now();
+        let mut last = self.shortened.lock();
+        if last.is_none_or(|last| now.duration_since(last) >= SHORTENED_INTERVAL) {
+            *last = Some(now);
+            drop(last);
+            tracing::warn!(
+                milter = %self.settings.name,
+                "{event} exceeds the {DATA_BYTES_MAX} octets of a milter packet; the milter gets its beginning"
+            );
+        }
     }
 
     /// Tests whether it can be reached and speaks the protocol, for `check`.

@@ -1,12 +1,15 @@
 //! Macros: values sent to a milter before an event. Names here have no braces; on the wire, names of several letters
 //! have them.
 
-use crate::protocol::wire::{packet, text};
+use crate::protocol::wire::{DATA_BYTES_MAX, packet, text};
 
 /// Code of `SMFIC_MACRO`.
 const MACROS: u8 = b'D';
 /// Maximum macros of one stage that a milter may request.
 const SYMBOLS_MAX: usize = 100;
+
+/// Octets of a macro beside its name and value: two braces and two NULs.
+const MACRO_BYTES: usize = 4;
 
 /// Number of stages with macros (`SMFIM_*`).
 pub(crate) const STAGES: usize = 7;
@@ -78,15 +81,22 @@ impl Macros {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
 
-    /// Writes the macros of a command's stage, if any of them has a value.
-    pub(crate) fn write<'a>(&self, command: u8, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
+    /// Writes the macros of a command's stage, if any of them has a value. A macro that does not fit into the packet is
+    /// left out, since a filter would take half of a value for the whole. Returns whether all were written.
+    pub(crate) fn write<'a>(&self, command: u8, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) -> bool {
         let mut known = names.filter_map(|name| Some((name, self.get(name)?))).peekable();
+        let mut is_complete = true;
         if known.peek().is_none() {
-            return;
+            return is_complete;
         }
         packet(out, MACROS, |out| {
+            let end = out.len() + DATA_BYTES_MAX;
             out.push(command);
             for (name, value) in known {
+                if out.len() + name.len() + value.len() + MACRO_BYTES > end {
+                    is_complete = false;
+                    continue;
+                }
                 if name.len() > 1 {
                     text(out, format!("{{{name}}}").as_bytes());
                 } else {
@@ -95,6 +105,7 @@ impl Macros {
                 text(out, value.as_bytes());
             }
         });
+        is_complete
     }
 }
 
@@ -126,5 +137,21 @@ mod tests {
         macros.unset("i");
         macros.write(b'T', ["i"].into_iter(), &mut out);
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_macro_that_does_not_fit_is_left_out() {
+        let mut macros = Macros::default();
+        macros.set("i", "4Q2x");
+        macros.set("mail_addr", "x".repeat(DATA_BYTES_MAX));
+        macros.set("mail_host", "x.test");
+        let mut out = Vec::new();
+        assert!(!macros.write(b'M', MacroStage::Mail.usual().iter().copied(), &mut out));
+        assert_eq!(&out[4..], b"DMi\x004Q2x\0{mail_host}\0x.test\0");
+        let names = "M{mail_addr}\0\0".len();
+        macros.set("mail_addr", "x".repeat(DATA_BYTES_MAX - names));
+        out.clear();
+        assert!(macros.write(b'M', ["mail_addr"].into_iter(), &mut out));
+        assert_eq!(out.len(), 4 + 1 + DATA_BYTES_MAX, "the longest that fits");
     }
 }

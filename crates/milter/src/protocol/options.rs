@@ -59,7 +59,8 @@ flags! {
 
 flags! {
     /// `SMFIP_*`: events that a milter does not want (`NO*`) or does not answer (`NR_*`), and its capabilities.
-    /// Packet sizes (`SMFIP_MDS_*`) are not offered: a body is sent in chunks of [`crate::protocol::CHUNK_BYTES_MAX`].
+    /// Packet sizes (`SMFIP_MDS_*`) are not offered: libmilter only knows them if it was
+    /// built with them, so every packet is limited to [`crate::protocol::DATA_BYTES_MAX`].
     Protocol {
         NOCONNECT = 0x1;
         NOHELO = 0x2;

@@ -11,6 +11,9 @@
 //! A milter that decides early, with answers still owed, may answer the rest (as rspamd does) or not (libmilter);
 //! which of them is unknown. Such a connection cannot be used any more: [`MilterSession::is_cut_short`].
 //!
+//! Texts that do not fit into a packet are cut ([`MilterSession::take_shortened`]): clients choose their length, and a
+//! milter would close the connection.
+//!
 //! Failure: an [`Error`]; the connection must be closed.
 
 use std::collections::VecDeque;
@@ -20,12 +23,14 @@ use crate::protocol::answer::{Answer, Change, MilterReply};
 use crate::protocol::command::Command;
 use crate::protocol::macros::Macros;
 use crate::protocol::options::{Actions, Options, Protocol, offer};
-use crate::protocol::wire::{CHUNK_BYTES_MAX, Error, Packets, packet, shown, text};
+use crate::protocol::wire::{CHUNK_BYTES_MAX, DATA_BYTES_MAX, Error, Packets, packet, shown, text, text_until};
 
 /// Maximum answers owed at a time, and maximum octets waiting to be written. An answer has 5 octets, so the answers
 /// to one write fit into any socket's buffer, and neither side waits for the other to read.
 const OWED_MAX: usize = 64;
 const OUTPUT_BYTES_MAX: usize = CHUNK_BYTES_MAX;
+/// Octets reserved for a client's address behind its name.
+const ADDRESS_BYTES: usize = 64;
 
 /// A client, as sent to a milter.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +82,8 @@ pub struct MilterSession {
     over: EndScope,
     known: MessageKnowledge,
     counts_right: bool,
+    /// The first event that was not sent completely.
+    shortened: Option<&'static str>,
 }
 
 impl MilterSession {
@@ -93,6 +100,7 @@ impl MilterSession {
             over: EndScope::No,
             known: MessageKnowledge::None,
             counts_right: false,
+            shortened: None,
         }
     }
 
@@ -135,6 +143,11 @@ impl MilterSession {
     /// Whether unread octets have arrived; before a command is sent, these are more than was owed.
     pub fn has_more(&self) -> bool {
         !self.packets.is_empty()
+    }
+
+    /// The first event since the last call that was longer than a packet, so that the milter got only its beginning.
+    pub fn take_shortened(&mut self) -> Option<&'static str> {
+        self.shortened.take()
     }
 
     /// Adds octets received from the milter.
@@ -224,8 +237,9 @@ impl MilterSession {
         self.options.as_ref().is_none_or(|options| options.leaves_out(flag))
     }
 
-    /// Sends an event, unless the milter does not want it, or any more.
-    fn tell(&mut self, command: Command, macros: Option<&Macros>, data: impl FnOnce(&mut Vec<u8>)) {
+    /// Sends an event, unless the milter does not want it, or any more. `data` gets the output and the offset at which
+    /// the packet must end, and returns whether all of the event fits.
+    fn tell(&mut self, command: Command, macros: Option<&Macros>, data: impl FnOnce(&mut Vec<u8>, usize) -> bool) {
         let is_content =
             |told: &Command| matches!(told, Command::Data | Command::Header | Command::EndOfHeader | Command::Body);
         let may_wait = is_content(&command) || command == Command::EndOfMessage && self.counts_right;
@@ -242,31 +256,39 @@ impl MilterSession {
         if (self.is_over() && !is_between) || facts.flags.is_some_and(|(no, _)| self.leaves_out(no)) {
             return;
         }
+        let mut is_complete = true;
         if let (Some(stage), Some(macros), Some(options)) = (facts.stage, macros, &self.options) {
-            macros.write(facts.octet, options.symbols(stage), &mut self.output);
+            is_complete = macros.write(facts.octet, options.symbols(stage), &mut self.output);
         }
-        packet(&mut self.output, facts.octet, data);
+        packet(&mut self.output, facts.octet, |out| {
+            let end = out.len() + DATA_BYTES_MAX;
+            is_complete &= data(out, end);
+        });
+        if !is_complete {
+            self.shortened.get_or_insert(facts.name);
+        }
         if !facts.flags.is_some_and(|(_, no_reply)| self.leaves_out(no_reply)) {
             self.owed.push_back(command);
         }
     }
 
     pub fn connect(&mut self, client: ClientIdentity<'_>, macros: &Macros) {
-        self.tell(Command::Connect, Some(macros), |out| {
-            text(out, client.name.as_bytes());
+        self.tell(Command::Connect, Some(macros), |out, end| {
+            let is_complete = text_until(out, client.name.as_bytes(), end - ADDRESS_BYTES);
             out.push(if client.address.is_ipv4() { b'4' } else { b'6' });
             out.extend_from_slice(&client.port.to_be_bytes());
             text(out, client.address.to_string().as_bytes());
+            is_complete
         });
     }
 
     pub fn helo(&mut self, name: &str, macros: &Macros) {
-        self.tell(Command::Helo, Some(macros), |out| text(out, name.as_bytes()));
+        self.tell(Command::Helo, Some(macros), |out, end| text_until(out, name.as_bytes(), end));
     }
 
     /// Sends an unknown SMTP command; allowed at any time except within the content.
     pub fn unknown(&mut self, line: &[u8]) {
-        self.tell(Command::Unknown, None, |out| text(out, line));
+        self.tell(Command::Unknown, None, |out, end| text_until(out, line, end));
     }
 
     /// Begins a message. `args`: the sender in angle brackets, then the parameters.
@@ -275,16 +297,16 @@ impl MilterSession {
         if !self.is_over() {
             self.known = MessageKnowledge::Begun;
         }
-        self.tell(Command::Mail, Some(macros), |out| texts(out, args));
+        self.tell(Command::Mail, Some(macros), |out, end| arguments(out, args, end));
     }
 
     /// Sends a recipient; arguments as in [`MilterSession::mail`].
     pub fn rcpt(&mut self, args: &[&str], macros: &Macros) {
-        self.tell(Command::Rcpt, Some(macros), |out| texts(out, args));
+        self.tell(Command::Rcpt, Some(macros), |out, end| arguments(out, args, end));
     }
 
     pub fn data(&mut self, macros: &Macros) {
-        self.tell(Command::Data, Some(macros), |_| {});
+        self.tell(Command::Data, Some(macros), |_, _| true);
     }
 
     /// Whether it wants the fields of the header with the space after the colon.
@@ -292,15 +314,18 @@ impl MilterSession {
         self.leaves_out(Protocol::HDR_LEADSPC)
     }
 
+    /// Sends a field, whose end is cut off if it is longer than a packet. It is not cut at the end of a line: a short
+    /// first line would hide the rest.
     pub fn header(&mut self, name: &[u8], value: &[u8]) {
-        self.tell(Command::Header, None, |out| {
-            text(out, name);
-            text(out, value);
+        self.tell(Command::Header, None, |out, end| {
+            // The value needs at least its NUL.
+            let is_complete = text_until(out, name, end - 1);
+            text_until(out, value, end) && is_complete
         });
     }
 
     pub fn end_of_header(&mut self, macros: &Macros) {
-        self.tell(Command::EndOfHeader, Some(macros), |_| {});
+        self.tell(Command::EndOfHeader, Some(macros), |_, _| true);
     }
 
     /// Whether it wants the body, or more of it.
@@ -311,12 +336,15 @@ impl MilterSession {
     /// Sends a part of the body, of at most [`CHUNK_BYTES_MAX`] octets.
     pub fn body(&mut self, octets: &[u8]) {
         debug_assert!(octets.len() <= CHUNK_BYTES_MAX);
-        self.tell(Command::Body, None, |out| out.extend_from_slice(octets));
+        self.tell(Command::Body, None, |out, _| {
+            out.extend_from_slice(octets);
+            true
+        });
     }
 
     /// Ends the message: changes and the last reply follow.
     pub fn end(&mut self, macros: &Macros) {
-        self.tell(Command::EndOfMessage, Some(macros), |_| {});
+        self.tell(Command::EndOfMessage, Some(macros), |_, _| true);
     }
 
     /// Whether a message has begun and not ended.
@@ -356,10 +384,19 @@ impl MilterSession {
     }
 }
 
-fn texts(out: &mut Vec<u8>, all: &[&str]) {
-    for one in all {
-        text(out, one.as_bytes());
+/// Appends an address and its parameters. A parameter that does not fit is left out: half of it would mean something
+/// else. Returns whether all is complete.
+fn arguments(out: &mut Vec<u8>, all: &[&str], end: usize) -> bool {
+    let Some((address, parameters)) = all.split_first() else { return true };
+    let mut is_complete = text_until(out, address.as_bytes(), end);
+    for parameter in parameters {
+        let fits = out.len() + parameter.len() < end;
+        if fits {
+            text(out, parameter.as_bytes());
+        }
+        is_complete &= fits;
     }
+    is_complete
 }
 
 #[cfg(test)]
@@ -442,6 +479,86 @@ mod tests {
         go_on(&mut session);
         assert!(session.quit_new());
         assert_eq!(sent(&mut session), "K");
+    }
+
+    /// The commands sent, and the length of the longest packet's data.
+    fn sent_lengths(session: &mut MilterSession) -> (String, usize) {
+        let (mut commands, mut longest) = (String::new(), 0);
+        let output = std::mem::take(session.output());
+        let mut rest = &output[..];
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let length = u32::from_be_bytes(*length) as usize;
+            commands.push(char::from(after[0]));
+            longest = longest.max(length - 1);
+            rest = &after[length..];
+        }
+        (commands, longest)
+    }
+
+    /// Sends one event.
+    type SendEvent<'e> = Box<dyn Fn(&mut MilterSession) + 'e>;
+
+    /// `mi_rd_cmd` of libmilter takes 65,535 octets behind the command, and closes the connection above.
+    #[test]
+    fn no_event_exceeds_a_packet_however_long_its_text() {
+        let none = Macros::default();
+        let long = "x".repeat(70_000);
+        let mut large = Macros::default();
+        for name in ["i", "mail_addr", "auth_authen", "rcpt_addr"] {
+            large.set(name, long.as_str());
+        }
+        large.set("auth_type", "PLAIN");
+        let events: [(&str, &str, usize, SendEvent<'_>); 9] = [
+            ("C", "the connection", 65_535, Box::new(|to| to.connect(ClientIdentity { name: &long, ..CLIENT }, &none))),
+            ("H", "HELO", 65_535, Box::new(|to| to.helo(&long, &none))),
+            ("M", "MAIL", 65_535, Box::new(|to| to.mail(&[&long, "SIZE=1"], &none))),
+            ("R", "RCPT", 65_535, Box::new(|to| to.rcpt(&["<a@x.test>", &long], &none))),
+            ("U", "an unknown command", 65_535, Box::new(|to| to.unknown(long.as_bytes()))),
+            ("L", "a header field", 65_535, Box::new(|to| to.header(b"To", long.as_bytes()))),
+            ("L", "a header field", 65_535, Box::new(|to| to.header(long.as_bytes(), long.as_bytes()))),
+            ("DM", "MAIL", 100, Box::new(|to| to.mail(&["<a@x.test>"], &large))),
+            ("DR", "RCPT", 100, Box::new(|to| to.rcpt(&["<a@x.test>"], &large))),
+        ];
+        for (commands, name, longest, event) in events {
+            let mut session = ready(0, 0);
+            event(&mut session);
+            let (sent, length) = sent_lengths(&mut session);
+            // A macro that is too long is left out; the others are sent.
+            assert!(commands.ends_with(&sent) && length <= longest, "{name}: {sent} {length}");
+            assert_eq!(session.take_shortened(), Some(name));
+            assert_eq!(session.take_shortened(), None, "once");
+        }
+        let mut session = ready(0, 0);
+        session.body(&vec![b'x'; CHUNK_BYTES_MAX]);
+        assert_eq!(sent_lengths(&mut session), ("B".to_owned(), 65_535));
+        assert_eq!(session.take_shortened(), None);
+    }
+
+    #[test]
+    fn what_is_cut_keeps_its_form() {
+        let none = Macros::default();
+        let mut session = ready(0, 0);
+        // The longest value that fits: name and value with their NULs.
+        let value = vec![b'v'; 65_535 - b"To\0\0".len()];
+        session.header(b"To", &value);
+        assert_eq!(session.take_shortened(), None);
+        go_on(&mut session);
+        let whole = std::mem::take(session.output());
+        session.header(b"To", &[&value[..], b"more"].concat());
+        assert_eq!(session.take_shortened(), Some("a header field"));
+        assert_eq!(*session.output(), whole, "its beginning, with the NUL");
+        go_on(&mut session);
+        session.output().clear();
+        let name = vec![b'n'; 65_535];
+        session.header(&name, b"v");
+        assert!(session.output().ends_with(b"n\0\0"), "libmilter wants two texts");
+        let mut session = ready(0, 0);
+        session.rcpt(&["<a@x.test>", &"x".repeat(65_535), "NOTIFY=NEVER"], &none);
+        assert_eq!(session.output()[4..], *b"R<a@x.test>\0NOTIFY=NEVER\0", "a parameter is whole or left out");
+        // NULs are removed before the length counts.
+        let mut session = ready(0, 0);
+        session.helo(&"x\0".repeat(40_000), &none);
+        assert_eq!(session.take_shortened(), None);
     }
 
     #[test]

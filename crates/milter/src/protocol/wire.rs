@@ -1,12 +1,20 @@
 //! Packets: a length of four octets, most significant first, a command, and data.
 //!
+//! A packet to a milter has at most [`DATA_BYTES_MAX`] octets of data. libmilter closes the connection after a larger
+//! one (`mi_rd_cmd` in comm.c). sendmail never sends one (`milter_write` in milter.c) and limits the whole header to
+//! 32 KiB by default; Postfix sends fields whole, up to its `header_size_limit` of 100 KiB. Here a text that is too long
+//! is cut in what the milter gets, and nowhere else: otherwise a client could make a milter fail at will.
+//!
 //! Promise: [`Packets`] holds at most one packet of [`PACKET_BYTES_MAX`]; a larger one is an error as soon as its
 //! length is known.
 
 /// Maximum size of a milter's packet, including its command (as `SMFIP_MDS_1M` allows).
 pub const PACKET_BYTES_MAX: usize = 1024 * 1024;
+/// Maximum octets after the command of a packet to a milter (`MILTER_MAX_DATA_SIZE`). Larger packets would have to be
+/// negotiated (`SMFIP_MDS_256K`, `SMFIP_MDS_1M`), and are not offered.
+pub const DATA_BYTES_MAX: usize = 65_535;
 /// Octets of a body in one packet (`MILTER_CHUNK_SIZE`).
-pub const CHUNK_BYTES_MAX: usize = 65_535;
+pub const CHUNK_BYTES_MAX: usize = DATA_BYTES_MAX;
 /// Size of the length.
 const LENGTH_BYTES: usize = 4;
 /// Maximum size of the buffer kept between packets.
@@ -42,8 +50,9 @@ pub(crate) fn packet(out: &mut Vec<u8>, command: u8, data: impl FnOnce(&mut Vec<
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     out.push(command);
     data(out);
-    // Our packets are limited by SMTP's limits, far below 4 GiB.
-    let length = u32::try_from(out.len() - start - LENGTH_BYTES).unwrap_or(u32::MAX);
+    let bytes = out.len() - start - LENGTH_BYTES;
+    debug_assert!(bytes <= PACKET_BYTES_MAX, "a packet of {bytes} octets");
+    let length = u32::try_from(bytes).unwrap_or(u32::MAX);
     out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
 }
 
@@ -51,6 +60,14 @@ pub(crate) fn packet(out: &mut Vec<u8>, command: u8, data: impl FnOnce(&mut Vec<
 pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text.iter().copied().filter(|&octet| octet != 0));
     out.push(0);
+}
+
+/// Appends a text like [`text`], cut so that it ends before the offset `end`. Returns whether it is complete.
+pub(crate) fn text_until(out: &mut Vec<u8>, text: &[u8], end: usize) -> bool {
+    let mut octets = text.iter().copied().filter(|&octet| octet != 0);
+    out.extend(octets.by_ref().take(end.saturating_sub(out.len() + 1)));
+    out.push(0);
+    octets.next().is_none()
 }
 
 /// Reads a number from the front.
