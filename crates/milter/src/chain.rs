@@ -12,8 +12,9 @@ use stentor_mail::dsn::Ret;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_smtp::server::{Body, MailFrom, Notify, RcptTo};
 
+use crate::circuit::CircuitClient;
 use crate::connection::{Connection, MilterFailure};
-use crate::milter::{Milter, MilterResult};
+use crate::milter::{Milter, MilterResult, Trial};
 use crate::protocol::{ClientIdentity, Macros, MilterReply, MilterSession, OnFailure};
 use crate::{ClientFacts, MilterRefusal};
 
@@ -51,7 +52,10 @@ pub(crate) enum MilterState {
 /// One milter in this session.
 pub(crate) struct SessionMilter {
     pub milter: Arc<Milter>,
+    client: CircuitClient,
     pub connection: Option<Connection>,
+    /// Held by the transaction that tries the milter after a pause.
+    trial: Option<Trial>,
     pub state: MilterState,
     /// MAIL is still to be sent to it, together with the first recipient.
     owes_mail: bool,
@@ -86,9 +90,12 @@ pub struct Chain {
 
 impl Chain {
     pub(crate) fn new(milters: Vec<Arc<Milter>>, client: &ClientFacts, hostname: &str) -> Chain {
+        let in_circuit = CircuitClient { address: client.counted_as, is_trusted: client.is_trusted };
         let one = |milter| SessionMilter {
             milter,
+            client: in_circuit,
             connection: None,
+            trial: None,
             state: MilterState::Skipped,
             owes_mail: false,
             owes_data: false,
@@ -133,15 +140,19 @@ impl Chain {
 
     /// Ends the current message for all milters, whatever its outcome.
     pub fn over(&mut self) {
-        for connection in self.milters.iter_mut().filter_map(|one| one.connection.as_mut()) {
-            connection.session.abort();
-            connection.write_now();
+        for one in &mut self.milters {
+            one.trial = None;
+            if let Some(connection) = &mut one.connection {
+                connection.session.abort();
+                connection.write_now();
+            }
         }
     }
 
     /// The transaction was dropped: a message that has begun does not end.
     pub fn drop_message(&mut self) {
         for one in &mut self.milters {
+            one.trial = None;
             // Its replies to a message that is gone would be taken for those to the next.
             if one.connection.as_ref().is_some_and(|connection| connection.session.is_owed()) {
                 one.connection = None;
@@ -369,7 +380,10 @@ impl SessionMilter {
         }
         while self.connection.is_none() {
             (self.refuses, self.helo) = (None, None);
-            self.connection = Some(self.milter.connect().await?);
+            // One that was held for a lost connection would refuse the next.
+            self.trial = None;
+            let (connection, trial) = self.milter.connect(self.client).await?;
+            (self.connection, self.trial) = (Some(connection), trial);
             let client = ClientIdentity { name: &opening.client_name, address: opening.address, port: opening.port };
             match self.ask(limit, |session| session.connect(client, macros)).await {
                 Ok(MilterReply::Refuse(reply)) => self.refuses = Some(reply),
@@ -407,7 +421,7 @@ impl SessionMilter {
                 Ok(Some(self.name()))
             }
             MilterReply::Refuse(reply) => {
-                self.milter.succeeded();
+                self.succeeded();
                 let result = if reply.is_temporary() { MilterResult::Tempfail } else { MilterResult::Reject };
                 self.milter.counters.count(result);
                 Err(MilterRefusal { reply, by: self.name() })
@@ -415,10 +429,16 @@ impl SessionMilter {
         }
     }
 
+    /// Records the milter's decision on a message.
+    pub fn succeeded(&self) {
+        self.milter.succeeded(self.client);
+    }
+
     /// Handles a failure as configured.
     pub fn fail(&mut self, failed: &MilterFailure) -> Result<(), MilterRefusal> {
         self.connection = None;
-        self.milter.failed(failed);
+        self.milter.failed(self.client, failed);
+        self.trial = None;
         let reply = match self.milter.settings.action(failed.failure) {
             OnFailure::Accept => {
                 self.state = MilterState::Skipped;

@@ -1,73 +1,184 @@
 //! Pauses the use of a failing milter, so that not every session waits for it.
 //!
-//! States: closed (all sessions use it); open until a time (no session does); then one session tries, and the others
-//! continue without it until there is an answer or the longest pause has passed.
+//! Promise: one client cannot make a milter be skipped for others. There is a circuit for trusted clients and one for
+//! untrusted ones, and neither affects the other. A connection that a milter drops during a client's message is
+//! evidence about that message first, since clients choose what it contains. So a circuit opens only
+//! - at once, if connecting or negotiating fails, when the milter has received nothing of a client, or
+//! - after [`FAILURES_MAX`] failures without a decision on a message between them, if at least two clients had them
+//!   since the last pause began or ended.
+//!
+//! So a milter that is down is found by the first connection, and one that fails on all mail by the mail of two
+//! clients. If all mail comes from one client, sessions keep trying, each for at most its timeout.
+//!
+//! States: closed (all sessions use it); open until a time (no session does); then in trial.
+//! - If the milter could not be reached, one session tries to connect, which no client can prolong.
+//! - Otherwise one session of each client may try, so that a client that never ends a message cannot keep the milter
+//!   from others. A trial ends with its transaction and does not count unless it fails: its client then waits for
+//!   [`PAUSE_MAX`], and others do not.
+//! - The circuit closes as soon as a connection is negotiated. After a timeout during a message it closes only when the
+//!   milter decides on a message: one that hangs there usually still negotiates, and would delay all sessions again.
+//!   Sessions that fail without waiting need no such protection.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::connection::MilterFailure;
 use crate::protocol::FailureKind;
 
-/// Consecutive failures after which the circuit opens, if the milter accepts connections.
+/// Failures during messages after which the circuit opens, if the milter accepts connections.
 const FAILURES_MAX: u32 = 3;
-/// First and maximum pause: each failure doubles it.
+/// First and maximum pause: each one doubles it.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 pub const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Maximum clients in trial at a time.
+const TRIALS_MAX: usize = 1_000;
 
+/// A client, as circuits see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CircuitClient {
+    /// The address under which it is counted.
+    pub address: IpAddr,
+    pub is_trusted: bool,
+}
+
+/// Whether a session may use the milter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    Admitted,
+    /// As the trial of its client, since this time.
+    Trial(Instant),
+    Refused,
+}
+
+/// Clients whose messages failed since the last pause began or ended.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum FailedClients {
+    #[default]
+    None,
+    One(IpAddr),
+    Several,
+}
+
+impl FailedClients {
+    fn add(&mut self, client: IpAddr) {
+        *self = match *self {
+            FailedClients::None => FailedClients::One(client),
+            FailedClients::One(first) if first == client => return,
+            _ => FailedClients::Several,
+        };
+    }
+}
+
+/// The circuit of trusted or of untrusted clients; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Circuit {
+    /// Failures since its last decision on a message.
     failures: u32,
+    /// Pauses since then.
+    pauses: u32,
+    clients: FailedClients,
+    /// End of the pause, which is followed by trials.
     open_until: Option<Instant>,
+    /// Clients with a session in trial, or whose trial failed, since when.
+    trials: HashMap<IpAddr, Instant>,
     last: Option<FailureKind>,
+    /// Whether the last failure was to connect or negotiate.
+    is_unreachable: bool,
+    /// Whether there was a timeout during a message since then.
+    has_hung: bool,
 }
 
 impl Circuit {
-    /// Whether to use the milter; after a pause, the first caller makes the attempt.
-    pub fn admits(&mut self, now: Instant) -> bool {
+    /// Whether a client's session may use the milter.
+    pub fn admits(&mut self, client: IpAddr, now: Instant) -> Admission {
         match self.open_until {
-            None => true,
-            Some(until) if now < until => false,
-            Some(_) => {
-                self.open_until = Some(now + PAUSE_MAX);
-                true
+            None => return Admission::Admitted,
+            Some(until) if now < until => return Admission::Refused,
+            Some(_) => {}
+        }
+        let is_current = |since: &Instant| now.saturating_duration_since(*since) < PAUSE_MAX;
+        if self.trials.get(&client).is_some_and(is_current) {
+            return Admission::Refused;
+        }
+        let trials_max = if self.is_unreachable { 1 } else { TRIALS_MAX };
+        if self.trials.len() >= trials_max {
+            self.trials.retain(|_, since| is_current(since));
+            if self.trials.len() >= trials_max {
+                return Admission::Refused;
             }
+        }
+        self.trials.insert(client, now);
+        Admission::Trial(now)
+    }
+
+    /// Ends a client's trial that began at `since`, without a result.
+    pub fn give_back(&mut self, client: IpAddr, since: Instant) {
+        if self.trials.get(&client) == Some(&since) {
+            self.trials.remove(&client);
         }
     }
 
     /// Records a failure. Returns the pause that begins, if any.
-    pub fn failed(&mut self, failure: FailureKind, now: Instant) -> Option<Duration> {
+    pub fn failed(&mut self, client: IpAddr, failed: &MilterFailure, now: Instant) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
-        self.last = Some(failure);
-        // A refused connection is conclusive immediately.
-        let others = if failure == FailureKind::Unreachable {
-            self.failures - 1
-        } else {
-            self.failures.checked_sub(FAILURES_MAX)?
-        };
-        let pause = PAUSE_FIRST.saturating_mul(1 << others.min(8)).min(PAUSE_MAX);
-        self.open_until = Some(now + pause);
+        (self.last, self.is_unreachable) = (Some(failed.failure), failed.is_general);
+        if !failed.is_general {
+            self.has_hung |= failed.failure == FailureKind::Timeout;
+            self.clients.add(client);
+            if self.failures < FAILURES_MAX || self.clients != FailedClients::Several {
+                // In trial, its client does not try again at once.
+                if let Some(since) = self.trials.get_mut(&client) {
+                    *since = now;
+                }
+                return None;
+            }
+        }
+        let pause = PAUSE_FIRST.saturating_mul(1 << self.pauses.min(8)).min(PAUSE_MAX);
+        self.pauses = self.pauses.saturating_add(1);
+        self.clients = FailedClients::None;
+        self.trials.clear();
+        // A failure of a session from before the pause does not shorten it.
+        self.open_until = self.open_until.max(Some(now + pause));
         Some(pause)
     }
 
-    /// Records that a connection was established and negotiated.
+    /// Records that a connection was negotiated.
     pub fn connected(&mut self) {
-        if self.last == Some(FailureKind::Unreachable) {
+        if self.open_until.is_none() {
+            return;
+        }
+        let was_unreachable = std::mem::take(&mut self.is_unreachable);
+        if self.has_hung {
+            return;
+        }
+        if was_unreachable {
             *self = Circuit::default();
+        } else {
+            // The failures stay: the next pause is longer, unless it decides on a message before.
+            (self.open_until, self.clients) = (None, FailedClients::None);
+            self.trials.clear();
         }
     }
 
-    /// Whether it has failed since its last answer.
+    /// Whether it has failed since its last decision on a message.
     pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// The last kind of failure; a milter that was only probed counts as unreachable.
-    pub fn last_failure(&self) -> FailureKind {
-        self.last.unwrap_or(FailureKind::Unreachable)
+    /// Whether no session uses it, or only trials do.
+    pub fn is_open(&self) -> bool {
+        self.open_until.is_some()
     }
 
-    /// Records an answer for a message.
+    /// The last kind of failure, if there was one.
+    pub fn last_failure(&self) -> Option<FailureKind> {
+        self.last
+    }
+
+    /// Records a decision on a message.
     pub fn succeeded(&mut self) {
         *self = Circuit::default();
     }
@@ -77,35 +188,134 @@ impl Circuit {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn one_session_tries_while_the_others_go_on() {
-        let (mut circuit, begin) = (Circuit::default(), Instant::now());
-        assert!(circuit.admits(begin));
-        assert_eq!(circuit.failed(FailureKind::Unreachable, begin), Some(PAUSE_FIRST));
-        assert!(!circuit.admits(begin));
-        let later = begin + PAUSE_FIRST;
-        assert!(circuit.admits(later) && !circuit.admits(later));
-        assert_eq!(circuit.failed(FailureKind::Unreachable, later), Some(PAUSE_FIRST * 2));
-        assert!(circuit.admits(later + PAUSE_FIRST * 2));
-        circuit.connected();
-        assert!(circuit.admits(later) && circuit.admits(later));
+    fn client(n: u8) -> IpAddr {
+        [192, 0, 2, n].into()
+    }
+
+    fn during_message(failure: FailureKind) -> MilterFailure {
+        MilterFailure { failure, why: String::new(), is_untried: false, is_general: false }
+    }
+
+    fn no_connection() -> MilterFailure {
+        MilterFailure { failure: FailureKind::Unreachable, why: String::new(), is_untried: false, is_general: true }
+    }
+
+    /// Opens it by failures of clients 1 and 2; returns when the pause has ended.
+    fn opened(circuit: &mut Circuit, failure: FailureKind, now: Instant) -> Instant {
+        for n in [1, 1] {
+            assert_eq!(circuit.failed(client(n), &during_message(failure), now), None);
+        }
+        assert_eq!(circuit.failed(client(2), &during_message(failure), now), Some(PAUSE_FIRST));
+        assert_eq!(circuit.admits(client(3), now), Admission::Refused);
+        now + PAUSE_FIRST
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_answers_open_it_only_in_a_row() {
-        let (mut circuit, now) = (Circuit::default(), Instant::now());
-        for _ in 0..FAILURES_MAX - 1 {
-            assert_eq!(circuit.failed(FailureKind::Timeout, now), None);
-        }
-        assert!(circuit.admits(now));
-        circuit.succeeded();
-        for _ in 0..FAILURES_MAX - 1 {
-            assert_eq!(circuit.failed(FailureKind::Broken, now), None);
-        }
-        assert_eq!(circuit.failed(FailureKind::Timeout, now), Some(PAUSE_FIRST));
+    async fn one_session_tries_to_connect_while_the_others_go_on() {
+        let (mut circuit, begin) = (Circuit::default(), Instant::now());
+        assert_eq!(circuit.admits(client(1), begin), Admission::Admitted);
+        assert_eq!(circuit.failed(client(1), &no_connection(), begin), Some(PAUSE_FIRST));
+        assert_eq!(circuit.admits(client(1), begin), Admission::Refused);
+        let later = begin + PAUSE_FIRST;
+        assert_eq!(circuit.admits(client(1), later), Admission::Trial(later));
+        assert_eq!(circuit.admits(client(2), later), Admission::Refused);
+        assert_eq!(circuit.failed(client(1), &no_connection(), later), Some(PAUSE_FIRST * 2));
+        let later = later + PAUSE_FIRST * 2;
+        assert_eq!(circuit.admits(client(2), later), Admission::Trial(later));
         circuit.connected();
-        assert!(!circuit.admits(now), "it always takes connections");
-        let pauses: Vec<_> = (0..40).filter_map(|_| circuit.failed(FailureKind::Timeout, now)).collect();
-        assert_eq!(pauses.last(), Some(&PAUSE_MAX));
+        assert_eq!(circuit.admits(client(1), later), Admission::Admitted);
+        let pauses: Vec<_> = (0..40).filter_map(|_| circuit.failed(client(1), &no_connection(), later)).collect();
+        assert_eq!((pauses.len(), pauses[0], pauses[39]), (40, PAUSE_FIRST, PAUSE_MAX));
+    }
+
+    /// Whatever it sends, a client affects only itself.
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_one_client_never_open_it() {
+        for failure in [FailureKind::Broken, FailureKind::Timeout] {
+            let (mut circuit, mut now) = (Circuit::default(), Instant::now());
+            for _ in 0..1_000 {
+                assert_eq!(circuit.failed(client(1), &during_message(failure), now), None);
+                circuit.connected();
+                assert_eq!(circuit.admits(client(2), now), Admission::Admitted);
+            }
+            // Nor do they prolong a pause that others began, too.
+            assert_eq!(circuit.failed(client(2), &during_message(failure), now), Some(PAUSE_FIRST));
+            now += PAUSE_FIRST;
+            for n in 0..100 {
+                assert!(matches!(circuit.admits(client(100 + n), now), Admission::Trial(_)));
+                assert_eq!(circuit.failed(client(1), &during_message(failure), now), None);
+            }
+            circuit.succeeded();
+            assert_eq!(circuit.admits(client(1), now), Admission::Admitted);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_of_two_clients_open_it_only_in_a_row() {
+        let (mut circuit, now) = (Circuit::default(), Instant::now());
+        for n in 1..=2 {
+            assert_eq!(circuit.failed(client(n), &during_message(FailureKind::Broken), now), None);
+        }
+        circuit.succeeded();
+        let later = opened(&mut circuit, FailureKind::Broken, now);
+        // It negotiates again: all are admitted, and only failures of two clients begin the next pause, a longer one.
+        assert_eq!(circuit.admits(client(3), later), Admission::Trial(later));
+        circuit.connected();
+        assert_eq!(circuit.admits(client(4), later), Admission::Admitted);
+        assert_eq!(circuit.failed(client(1), &during_message(FailureKind::Broken), later), None);
+        assert_eq!(circuit.failed(client(1), &during_message(FailureKind::Broken), later), None);
+        assert_eq!(circuit.failed(client(2), &during_message(FailureKind::Broken), later), Some(PAUSE_FIRST * 2));
+        circuit.succeeded();
+        assert!(!circuit.is_failing() && !circuit.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_milter_that_hung_must_decide_on_a_message() {
+        let (mut circuit, begin) = (Circuit::default(), Instant::now());
+        let now = opened(&mut circuit, FailureKind::Timeout, begin);
+        circuit.connected();
+        assert_eq!(circuit.admits(client(1), now), Admission::Trial(now));
+        assert_eq!(circuit.admits(client(1), now), Admission::Refused, "one session of each client");
+        assert_eq!(circuit.admits(client(2), now), Admission::Trial(now));
+        // A trial that fails keeps its own client away, and nobody else.
+        assert_eq!(circuit.failed(client(1), &during_message(FailureKind::Timeout), now), None);
+        circuit.give_back(client(1), begin);
+        let soon = now + PAUSE_MAX / 2;
+        assert_eq!(circuit.admits(client(1), soon), Admission::Refused);
+        assert_eq!(circuit.admits(client(3), soon), Admission::Trial(soon));
+        assert_eq!(circuit.admits(client(1), now + PAUSE_MAX), Admission::Trial(now + PAUSE_MAX));
+        // It fails for another, too.
+        let pause = circuit.failed(client(3), &during_message(FailureKind::Timeout), soon);
+        assert_eq!(pause, Some(PAUSE_FIRST * 2));
+        circuit.succeeded();
+        assert_eq!(circuit.admits(client(1), soon), Admission::Admitted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trials_that_end_without_a_result_postpone_nothing() {
+        for failure in [FailureKind::Broken, FailureKind::Timeout] {
+            let mut circuit = Circuit::default();
+            let now = opened(&mut circuit, failure, Instant::now());
+            for _ in 0..100 {
+                let Admission::Trial(since) = circuit.admits(client(1), now) else { panic!("its slot is free") };
+                circuit.give_back(client(1), since);
+            }
+            // Nor does a client that holds its slot.
+            assert_eq!(circuit.admits(client(1), now), Admission::Trial(now));
+            assert_eq!(circuit.admits(client(9), now), Admission::Trial(now));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trials_are_limited() {
+        let mut circuit = Circuit::default();
+        let now = opened(&mut circuit, FailureKind::Timeout, Instant::now());
+        let address = |n: usize| IpAddr::from(u32::try_from(n).expect("small").to_be_bytes());
+        for n in 0..TRIALS_MAX {
+            assert_eq!(circuit.admits(address(n), now), Admission::Trial(now));
+        }
+        assert_eq!(circuit.admits(address(TRIALS_MAX), now), Admission::Refused);
+        assert!(matches!(circuit.admits(address(TRIALS_MAX), now + PAUSE_MAX), Admission::Trial(_)));
+        assert!(circuit.trials.len() <= TRIALS_MAX);
     }
 }

@@ -119,7 +119,7 @@ impl Chain {
             content.forget();
             if reply.as_ref().is_ok_and(|reply| matches!(reply, MilterReply::Continue | MilterReply::Accept)) {
                 one.milter.counters.count(MilterResult::Accept);
-                one.milter.succeeded();
+                one.succeeded();
             }
             miltered.discard = one.judge(reply)?;
             if miltered.discard.is_some() {
@@ -354,6 +354,21 @@ mod tests {
     use crate::chain::MailFacts;
     use crate::milter::Milter;
 
+    fn local_client() -> ClientFacts {
+        let address = [127, 0, 0, 1].into();
+        let counted_as = address;
+        ClientFacts {
+            address,
+            counted_as,
+            is_trusted: true,
+            port: 1,
+            name: None,
+            listener: None,
+            login: None,
+            tls: None,
+        }
+    }
+
     struct Octets(&'static [u8]);
 
     impl Content for Octets {
@@ -465,8 +480,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_answer_is_that_to_the_end_of_the_message() {
         let folder = tempfile::tempdir().expect("a folder");
-        let client =
-            ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None, tls: None };
+        let client = local_client();
         for (extra, code) in [(false, 550), (true, 451)] {
             let path = folder.path().join(extra.to_string());
             let milter = milter_of(&path, OnFailure::Tempfail, move |stream| refuses(stream, extra));
@@ -488,8 +502,7 @@ mod tests {
     #[tokio::test]
     async fn a_header_of_too_many_fields_is_no_failure_of_the_milter() {
         let folder = tempfile::tempdir().expect("a folder");
-        let client =
-            ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None, tls: None };
+        let client = local_client();
         let milter = milter_of(&folder.path().join("m"), OnFailure::Accept, inserts);
         let long: &'static [u8] = [b"A: b\r\n".repeat(10_000).as_slice(), b"\r\nc\r\n"].concat().leak();
         for (content, code) in [
@@ -513,8 +526,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_milters_share_the_time_that_clients_wait() {
         let folder = tempfile::tempdir().expect("a folder");
-        let client =
-            ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None, tls: None };
+        let client = local_client();
         for (last, code) in [(OnFailure::Accept, None), (OnFailure::Tempfail, Some(451))] {
             let milters = [("a", OnFailure::Accept), ("b", OnFailure::Accept), ("c", last)];
             let named = |(name, on_failure)| milter(folder.path(), &format!("{name}{}", code.is_some()), on_failure);

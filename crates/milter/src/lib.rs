@@ -6,12 +6,12 @@
 //! changes of the previous ones. Refusals name the milter.
 //!
 //! Promise: a milter that is down, silent, slow or broken delays a message by at most its timeout, and the failure is
-//! handled as configured. After several consecutive failures it is paused for some seconds, so that other sessions do
-//! not wait for it (`circuit`). Its changes are only applied if its last answer arrived. Only the header and one
-//! chunk of the body are in memory, whatever the message's size; a replaced body is written to the [`Content`] piece
-//! by piece.
+//! handled as configured. If it cannot be reached, or fails on the mail of several clients in a row, it is paused for
+//! some seconds, so that other sessions do not wait for it (`circuit`). Its changes are only applied if its last answer
+//! arrived. Only the header and one chunk of the body are in memory, whatever the message's size; a replaced body is
+//! written to the [`Content`] piece by piece.
 //!
-//! Modules: `milter` (one milter: its idle connections, circuit and counters), `connection` (one connection), `chain`
+//! Modules: `milter` (one milter: its idle connections, circuits and counters), `connection` (one connection), `chain`
 //! (all milters of a session), `content` (the end of a message), `changes` (changes to the envelope), `rewrite`
 //! (rewriting of a stored content, also to edit fields: [`edit_fields`]), `recoded` (conversion of a stored content
 //! to 8 or 7 bits).
@@ -52,6 +52,9 @@ pub struct MilterRefusal {
 #[derive(Debug, Clone)]
 pub struct ClientFacts {
     pub address: IpAddr,
+    /// The address under which it is counted: of IPv6, its network's.
+    pub counted_as: IpAddr,
+    pub is_trusted: bool,
     pub port: u16,
     /// Client name, confirmed in both directions of the DNS.
     pub name: Option<String>,

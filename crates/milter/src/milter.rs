@@ -1,4 +1,4 @@
-//! One milter: its settings, idle connections, circuit and counters.
+//! One milter: its settings, idle connections, circuits and counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use stentor_records::health::ServiceOutcomes;
 use tokio::time::Instant;
 
-use crate::circuit::Circuit;
+use crate::circuit::{Admission, Circuit, CircuitClient};
 use crate::connection::{Connection, MilterFailure};
 use crate::protocol::{DATA_BYTES_MAX, FailureKind, MilterSettings, OnFailure};
 
@@ -88,7 +88,9 @@ pub struct Milter {
     pub counters: Counters,
     /// Health: outcomes of sessions and probes.
     pub outcomes: ServiceOutcomes,
-    circuit: Mutex<Circuit>,
+    /// Circuits of trusted and of untrusted clients.
+    trusted: Mutex<Circuit>,
+    untrusted: Mutex<Circuit>,
     idle: Mutex<Vec<(Instant, Connection)>>,
     /// Whether a task is closing connections that have been idle too long.
     has_reaper: AtomicBool,
@@ -100,13 +102,27 @@ pub struct Milter {
     shortened: Mutex<Option<Instant>>,
 }
 
+/// A session's trial of a milter after a pause. Dropping it lets another session of the client try.
+pub(crate) struct Trial {
+    milter: Arc<Milter>,
+    client: CircuitClient,
+    since: Instant,
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.milter.circuit(self.client).lock().give_back(self.client.address, self.since);
+    }
+}
+
 impl Milter {
     pub fn new(settings: MilterSettings) -> Milter {
         Milter {
             settings,
             counters: Counters::default(),
             outcomes: ServiceOutcomes::default(),
-            circuit: Mutex::default(),
+            trusted: Mutex::default(),
+            untrusted: Mutex::default(),
             idle: Mutex::default(),
             has_reaper: AtomicBool::new(false),
             has_decided_early: AtomicBool::new(false),
@@ -149,17 +165,33 @@ impl Milter {
         self.has_decided_early.store(true, Ordering::Relaxed);
     }
 
-    /// A connection to it, which another session may have used.
-    pub(crate) async fn connect(&self) -> Result<Connection, MilterFailure> {
-        if !self.circuit.lock().admits(Instant::now()) {
-            return Err(MilterFailure::untried());
-        }
-        if let Some(connection) = self.take_idle() {
-            return Ok(connection);
+    fn circuit(&self, client: CircuitClient) -> &Mutex<Circuit> {
+        if client.is_trusted { &self.trusted } else { &self.untrusted }
+    }
+
+    /// A connection to it for a client's session, which another session may have used. After a pause, the session also
+    /// gets a trial, to be kept until its transaction ends.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        client: CircuitClient,
+    ) -> Result<(Connection, Option<Trial>), MilterFailure> {
+        let admission = self.circuit(client).lock().admits(client.address, Instant::now());
+        let trial = match admission {
+            Admission::Refused => return Err(MilterFailure::untried()),
+            Admission::Admitted => None,
+            Admission::Trial(since) => Some(Trial { milter: self.clone(), client, since }),
+        };
+        // A trial shows whether it negotiates.
+        if trial.is_none()
+            && let Some(connection) = self.take_idle()
+        {
+            return Ok((connection, None));
         }
         let connection = Connection::open(&self.settings).await?;
-        self.connected();
-        Ok(connection)
+        if self.is_connected_well(client) {
+            self.outcomes.success();
+        }
+        Ok((connection, trial))
     }
 
     fn take_idle(&self) -> Option<Connection> {
@@ -214,23 +246,17 @@ impl Milter {
         });
     }
 
-    /// Records a new connection for a session. A milter that fails during messages may still accept every connection.
-    fn connected(&self) {
-        if self.is_connected_well() {
-            self.outcomes.success();
-        }
-    }
-
-    /// Closes the circuit unless the failures were during messages; returns whether it is closed.
-    fn is_connected_well(&self) -> bool {
-        let mut circuit = self.circuit.lock();
+    /// Records a good connection in a circuit; returns whether there is no failure left. A milter that fails during
+    /// messages may still accept every connection.
+    fn is_connected_well(&self, client: CircuitClient) -> bool {
+        let mut circuit = self.circuit(client).lock();
         circuit.connected();
         !circuit.is_failing()
     }
 
     /// Records an answer for a message.
-    pub(crate) fn succeeded(&self) {
-        self.circuit.lock().succeeded();
+    pub(crate) fn succeeded(&self, client: CircuitClient) {
+        self.circuit(client).lock().succeeded();
         self.outcomes.success();
     }
 
@@ -240,7 +266,13 @@ impl Milter {
             Ok(Ok(mut connection)) => {
                 connection.session.quit();
                 connection.write_now();
-                if self.is_connected_well() { self.outcomes.success() } else { self.outcomes.probed() }
+                let mut is_well = true;
+                for circuit in [&self.trusted, &self.untrusted] {
+                    let mut circuit = circuit.lock();
+                    circuit.connected();
+                    is_well &= !circuit.is_failing();
+                }
+                if is_well { self.outcomes.success() } else { self.outcomes.probed() }
             }
             Ok(Err(failed)) => self.outcomes.failure(failed.why),
             Err(_) => self.outcomes.failure(format_args!("no answer in {} s", limit.as_secs_f64())),
@@ -249,19 +281,30 @@ impl Milter {
 
     /// The action on mail for its last kind of failure.
     pub fn failure_action(&self) -> OnFailure {
-        self.settings.action(self.circuit.lock().last_failure())
+        let trusted = self.trusted.lock().last_failure();
+        let last = trusted.or_else(|| self.untrusted.lock().last_failure());
+        // One that was only probed counts as unreachable.
+        self.settings.action(last.unwrap_or(FailureKind::Unreachable))
     }
 
-    /// Counts and logs a failure.
-    pub(crate) fn failed(&self, failed: &MilterFailure) {
+    /// Counts and logs a failure in a client's session. A failure on an untrusted client's message alone is no sign of
+    /// bad health: otherwise anybody could make load balancers avoid this server.
+    pub(crate) fn failed(&self, client: CircuitClient, failed: &MilterFailure) {
         self.counters.count(failed.failure.into());
         if failed.is_untried {
             return;
         }
-        let pause = self.circuit.lock().failed(failed.failure, Instant::now());
-        self.outcomes.failure(&failed.why);
-        let paused = pause.map_or_else(String::new, |pause| format!("; not used for {} s", pause.as_secs()));
-        tracing::warn!(milter = %self.settings.name, "milter failed: {}{paused}", failed.why);
+        let (pause, is_open) = {
+            let mut circuit = self.circuit(client).lock();
+            (circuit.failed(client.address, failed, Instant::now()), circuit.is_open())
+        };
+        if client.is_trusted || is_open {
+            self.outcomes.failure(&failed.why);
+        }
+        let clients = if client.is_trusted { "trusted" } else { "untrusted" };
+        let paused = pause
+            .map_or_else(String::new, |pause| format!("; not used for {} s by {clients} clients", pause.as_secs()));
+        tracing::warn!(milter = %self.settings.name, client = %client.address, "milter failed: {}{paused}", failed.why);
     }
 
     /// Logs that it got only the beginning of an event.

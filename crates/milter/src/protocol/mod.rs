@@ -7,8 +7,8 @@
 //!
 //! Promise: no octets of a milter make it panic, or hold more than one packet of [`PACKET_BYTES_MAX`]; an answer that
 //! does not fit the command is an [`Error`], after which the connection cannot be used. The negotiation is respected:
-//! a milter only gets the events that it wants, and a change that it did not announce is an error. No packet to a milter
-//! has more than [`DATA_BYTES_MAX`] octets of data, whatever a client sends.
+//! a milter only gets the events that it wants, and a change that it did not announce is an error. No packet to a
+//! milter has more than [`DATA_BYTES_MAX`] octets of data, whatever a client sends.
 //!
 //! The references for undocumented behaviour are sendmail 8.18 (libmilter) and Postfix 3.10. Modules: `wire`
 //! (packets), `command` (commands to a milter), `options` (negotiation), `macros`, `answer` (answers of a milter),

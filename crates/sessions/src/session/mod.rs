@@ -519,6 +519,8 @@ impl Session {
             );
             self.milters = self.settings.milters.of(&ClientFacts {
                 address: self.client,
+                counted_as: counted_as(self.client),
+                is_trusted: self.trusted,
                 port: self.port,
                 name: self.name.clone().is(),
                 listener: self.server,

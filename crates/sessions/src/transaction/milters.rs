@@ -17,7 +17,7 @@ use stentor_milter::{
 };
 use stentor_mime::field::Edit;
 use stentor_mime::recode::RecodeTarget;
-use stentor_policy::AddressClass;
+use stentor_policy::{AddressClass, counted_as};
 use stentor_reputation::ClientName;
 use stentor_rules::{AuthResults, Key, Remark, RemarkRecipients, claims};
 use stentor_smtp::server::{EndOfData, RcptTo};
@@ -59,7 +59,9 @@ impl Transaction {
     pub async fn filtered_locally(&mut self, core: &Core, settings: &Settings, login: &str) -> Result<(), Reply> {
         // Milters that sign users' mail accept any mechanism.
         let login = Some((login.to_owned(), "PLAIN"));
-        let facts = ClientFacts { address: self.client, port: 0, name: None, listener: None, login, tls: None };
+        let (address, counted_as) = (self.client, counted_as(self.client));
+        let (is_trusted, tls) = (true, None);
+        let facts = ClientFacts { address, counted_as, is_trusted, port: 0, name: None, listener: None, login, tls };
         match settings.milters.of(&facts) {
             Some(milters) => Box::pin(self.filtered_by(core, milters, "")).await,
             None => Ok(()),
