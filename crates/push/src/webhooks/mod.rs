@@ -184,7 +184,7 @@ pub(crate) fn start(core: &Arc<Core>, client: &Arc<PushClient>) -> Arc<Registry>
             let (core, client, config) = (core.clone(), client.clone(), config.clone());
             let path = folder.join(format!("{}.position", config.name));
             let (size, backoff) = (RequestSize::new(config.batch_max), BACKOFF_MIN);
-            let sender = Sender { core, client, config, hostname, state, path, lost: 0, refused: 0, size, backoff };
+            let sender = Sender { core, client, config, hostname, state, path, lost: 0, dropped: 0, size, backoff };
             tokio::spawn(sender.run(history.clone()));
         } else {
             tracing::warn!(webhook = config.name, "the webhook is disabled");

@@ -1,9 +1,9 @@
 //! How many events go into one request, and when a refused event is dropped. Pure.
 //!
 //! Promise: a refusal that is about the events ([`is_about_events`]) blocks the endpoint for a limited time. The
-//! request is halved until the refused event is alone; that one is sent [`REFUSALS_MAX`] times and then dropped. Every
-//! other event is sent until it is accepted, in order. Requests grow again once [`GROWS_AFTER`] were accepted, or the
-//! refused event was dropped.
+//! request is halved until the refused event is alone; that event is sent [`REFUSALS_MAX`] times and then dropped.
+//! Every other event is sent until it is accepted, in order. After a refusal, requests grow again only after
+//! [`GROWS_AFTER`] accepted ones, or at once when the refused event was dropped.
 
 /// Refusals of an event that is alone in its request, after which it is dropped: about a quarter of an hour, so that a
 /// firewall's mistake can be corrected before much is lost.
@@ -21,7 +21,7 @@ pub(super) fn is_about_events(status: u16) -> bool {
 /// What follows a refusal that is about the events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RefusalStep {
-    /// Send fewer events at once.
+    /// Send a smaller request.
     Halve,
     /// Send the same event again after a pause.
     Retry,
@@ -55,16 +55,17 @@ impl RequestSize {
         self.events_max < self.batch_max
     }
 
-    /// The endpoint accepted a request.
-    pub fn accepted(&mut self) {
+    /// Tries more events per request once [`GROWS_AFTER`] requests were accepted. Call after each accepted request.
+    pub fn grow_after_acceptance(&mut self) {
         (self.accepted, self.refusals) = (self.accepted + 1, 0);
         if self.accepted >= GROWS_AFTER {
             (self.accepted, self.events_max) = (0, self.events_max.saturating_mul(2).min(self.batch_max));
         }
     }
 
-    /// The endpoint refused a request with this many events.
-    pub fn refused(&mut self, events: usize) -> RefusalStep {
+    /// Halves the request, or counts the refusal of an event that is alone. Call after each refused request, with the
+    /// number of its events.
+    pub fn shrink_after_refusal(&mut self, events: usize) -> RefusalStep {
         self.accepted = 0;
         if events > 1 {
             (self.events_max, self.refusals) = (events / 2, 0);
@@ -92,10 +93,10 @@ mod tests {
             let to = (from + size.events_max()).min(events.len());
             requests += 1;
             if accepts(&events[from..to]) {
-                size.accepted();
+                size.grow_after_acceptance();
                 accepted.extend(&events[from..to]);
                 from = to;
-            } else if size.refused(to - from) == RefusalStep::Drop {
+            } else if size.shrink_after_refusal(to - from) == RefusalStep::Drop {
                 dropped.push(events[from]);
                 assert_eq!(to, from + 1);
                 from = to;
@@ -126,10 +127,10 @@ mod tests {
         // A smaller limit for a time leaves no trace.
         let mut size = RequestSize::new(500);
         for events in [500, 250, 125, 62] {
-            assert_eq!(size.refused(events), RefusalStep::Halve);
+            assert_eq!(size.shrink_after_refusal(events), RefusalStep::Halve);
         }
         assert!(size.is_reduced());
-        (0..GROWS_AFTER * 5).for_each(|_| size.accepted());
+        (0..GROWS_AFTER * 5).for_each(|_| size.grow_after_acceptance());
         assert_eq!((size.events_max(), size.is_reduced()), (500, false));
     }
 

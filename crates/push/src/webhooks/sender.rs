@@ -39,8 +39,8 @@ pub(super) struct Sender {
     pub path: PathBuf,
     /// Events that the history dropped and that were not yet reported to the endpoint.
     pub lost: u64,
-    /// Events that the endpoint refused for good, not yet reported to it either.
-    pub refused: u64,
+    /// Events dropped after refusals and not yet reported to the endpoint.
+    pub dropped: u64,
     pub size: RequestSize,
     /// The pause after the next failure, before jitter.
     pub backoff: Duration,
@@ -56,21 +56,21 @@ enum DeliveryStep {
     End,
 }
 
-/// A request that was not accepted.
-struct Refusal {
+/// A request that was not accepted, or got no answer.
+struct RequestFailure {
     why: String,
-    kind: RefusalKind,
+    cause: FailureCause,
     retry_after: Duration,
 }
 
 #[derive(Clone, Copy)]
-enum RefusalKind {
+enum FailureCause {
     /// The endpoint wants no more events (410).
     Gone,
-    /// Fewer or other events may be accepted.
+    /// The answer may be about the events: fewer or others may be accepted.
     Events,
     /// The same request may be accepted later.
-    Later,
+    Temporary,
 }
 
 /// The result of one scan.
@@ -203,10 +203,10 @@ impl Sender {
             let events = &batch.events[from..to];
             let step = match self.post(events, attempt).await {
                 Ok(()) => {
-                    self.accepted(events.len(), attempt);
+                    self.record_acceptance(events.len(), attempt);
                     DeliveryStep::Next
                 }
-                Err(refusal) => self.refused(events, &refusal),
+                Err(failure) => self.handle_refusal(events, &failure),
             };
             match step {
                 DeliveryStep::Again(pause) => {
@@ -227,11 +227,11 @@ impl Sender {
         true
     }
 
-    fn accepted(&mut self, events: usize, attempt: u64) {
+    fn record_acceptance(&mut self, events: usize, attempt: u64) {
         self.state.events.fetch_add(events as u64, Ordering::Relaxed);
         self.state.batches.fetch_add(1, Ordering::Relaxed);
-        self.size.accepted();
-        (self.lost, self.refused) = (0, 0);
+        self.size.grow_after_acceptance();
+        (self.lost, self.dropped) = (0, 0);
         self.state.last.lock().success = Some(self.core.clock.now());
         if self.clear_failure() {
             tracing::info!(webhook = self.config.name, attempt, "the webhook accepts events again");
@@ -246,21 +246,21 @@ impl Sender {
         last.failing_since.take().is_some()
     }
 
-    /// Decides what follows a refusal of these events.
-    fn refused(&mut self, events: &[Value], refusal: &Refusal) -> DeliveryStep {
+    /// Handles a refusal: records or logs it, and returns what follows.
+    fn handle_refusal(&mut self, events: &[Value], failure: &RequestFailure) -> DeliveryStep {
         self.state.failures.fetch_add(1, Ordering::Relaxed);
-        let (webhook, why) = (&self.config.name, &refusal.why);
-        let retry_after = refusal.retry_after.min(RETRY_AFTER_MAX);
+        let (webhook, why) = (&self.config.name, &failure.why);
+        let retry_after = failure.retry_after.min(RETRY_AFTER_MAX);
         let was_reduced = self.size.is_reduced();
-        let step = match refusal.kind {
-            RefusalKind::Gone => {
-                self.is_failing(why);
+        let step = match failure.cause {
+            FailureCause::Gone => {
+                self.record_failure(failure);
                 self.state.is_enabled.store(false, Ordering::Relaxed);
                 tracing::error!(webhook, why, "the webhook answered 410; disabled until the server restarts");
                 return DeliveryStep::End;
             }
-            RefusalKind::Events => self.size.refused(events.len()),
-            RefusalKind::Later => RefusalStep::Retry,
+            FailureCause::Events => self.size.shrink_after_refusal(events.len()),
+            FailureCause::Temporary => RefusalStep::Retry,
         };
         match step {
             RefusalStep::Halve => {
@@ -271,7 +271,7 @@ impl Sender {
                 DeliveryStep::Again(retry_after)
             }
             RefusalStep::Retry => {
-                if self.is_failing(why) {
+                if self.record_failure(failure) {
                     tracing::warn!(webhook, why, "the webhook does not accept events; will retry");
                 }
                 // Between half and all of it, so that many servers do not return at once.
@@ -280,27 +280,41 @@ impl Sender {
                 DeliveryStep::Again(jittered.max(retry_after))
             }
             RefusalStep::Drop => {
-                for event in events {
-                    let (event, message) = (event["id"].as_str(), event["message"].as_str());
-                    tracing::error!(
-                        webhook,
-                        event,
-                        message,
-                        why,
-                        "the webhook refused this event {REFUSALS_MAX} times; dropped"
-                    );
-                }
-                self.refused += events.len() as u64;
-                self.state.lost.fetch_add(events.len() as u64, Ordering::Relaxed);
-                self.clear_failure();
+                self.drop_events(events, why);
                 DeliveryStep::Next
             }
         }
     }
 
+    /// Logs and counts events that were refused too often. The endpoint's failure ends with them.
+    fn drop_events(&mut self, events: &[Value], why: &str) {
+        for event in events {
+            let (event, message) = (event["id"].as_str(), event["message"].as_str());
+            tracing::error!(
+                webhook = self.config.name,
+                event,
+                message,
+                why,
+                "the webhook refused this event {REFUSALS_MAX} times; dropped"
+            );
+        }
+        self.dropped += events.len() as u64;
+        self.state.lost.fetch_add(events.len() as u64, Ordering::Relaxed);
+        self.clear_failure();
+    }
+
     /// Records a failure. Returns whether it is the first since the endpoint accepted events.
-    fn is_failing(&self, why: &str) -> bool {
-        let next = "check the endpoint; events are resent automatically while the history keeps them";
+    fn record_failure(&self, failure: &RequestFailure) -> bool {
+        let why = &failure.why;
+        let next = match failure.cause {
+            FailureCause::Events => format!(
+                "check why the endpoint refuses this event; it is dropped after {REFUSALS_MAX} refusals \
+                 (docs/operate/webhooks.md)"
+            ),
+            FailureCause::Gone | FailureCause::Temporary => {
+                "check the endpoint; events are resent automatically while the history keeps them".to_owned()
+            }
+        };
         let what = format!("webhook {} does not accept events: {why}", self.config.name);
         self.core.live.health.report(Name::Webhook, &self.config.name, Some(ConditionTexts::new(what, next)));
         let mut last = self.state.last.lock();
@@ -310,7 +324,7 @@ impl Sender {
         is_first
     }
 
-    async fn post(&self, events: &[Value], attempt: u64) -> Result<(), Refusal> {
+    async fn post(&self, events: &[Value], attempt: u64) -> Result<(), RequestFailure> {
         let now = self.core.clock.now();
         let mut body = json!({
             "webhook": self.config.name,
@@ -319,8 +333,8 @@ impl Sender {
             "attempt": attempt,
             "events": events,
         });
-        if self.lost + self.refused > 0 {
-            body["lost"] = (self.lost + self.refused).into();
+        if self.lost + self.dropped > 0 {
+            body["lost"] = (self.lost + self.dropped).into();
         }
         let body = Bytes::from(body.to_string());
         let mut headers = HeaderMap::new();
@@ -335,14 +349,14 @@ impl Sender {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let retry_after = Duration::from_secs(answer.retry_after_s.unwrap_or(0));
-                let kind = match answer.status {
-                    410 => RefusalKind::Gone,
-                    status if is_about_events(status) => RefusalKind::Events,
-                    _ => RefusalKind::Later,
+                let cause = match answer.status {
+                    410 => FailureCause::Gone,
+                    status if is_about_events(status) => FailureCause::Events,
+                    _ => FailureCause::Temporary,
                 };
-                Err(Refusal { why: format!("it answered {}", answer.status), kind, retry_after })
+                Err(RequestFailure { why: format!("it answered {}", answer.status), cause, retry_after })
             }
-            Err(why) => Err(Refusal { why, kind: RefusalKind::Later, retry_after: Duration::ZERO }),
+            Err(why) => Err(RequestFailure { why, cause: FailureCause::Temporary, retry_after: Duration::ZERO }),
         }
     }
 }
