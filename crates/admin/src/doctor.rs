@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use stentor_control::doctor::{Doctor, Finding, Severity};
+use stentor_control::doctor::{Doctor, FAST_SYNCS, Finding, Severity};
 use stentor_control::format::{grouped, plural, resume_command, span};
 use stentor_control::{CauseRow, SiteRow, Status, causes as rows};
 use stentor_core::Core;
@@ -43,9 +43,6 @@ const LOOK_UPS_MIN: u64 = 10;
 /// Fewer domains than this have problems with their own DNS.
 const LOOK_UP_DOMAINS_MIN: usize = 3;
 const LOOK_UPS_FAILED: f64 = 0.3;
-/// The beginning of the warning about a disk that answers too fast; `stentor doctor` drops it for a file system in
-/// memory, which it reports itself.
-pub const SYNCED_AT_ONCE: &str = "the disk confirms writes at once";
 /// A medium that really stores data hardly syncs faster than this, in µs.
 const SYNC_US_MIN: u64 = 10;
 const SYNCS_MIN: u64 = 5;
@@ -125,14 +122,13 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     let syncs = core.live.syncs.us.read().percentiles();
     if syncs.count >= SYNCS_MIN && syncs.p50 < SYNC_US_MIN {
         let what = format!(
-            "{SYNCED_AT_ONCE}: half of the syncs took less than {SYNC_US_MIN} us, as with a write cache, a virtual \
-             disk or a file system in memory; a power cut may lose acknowledged mail unless the disk (of a virtual \
-             machine: its host's) is protected against that"
+            "the disk confirms writes at once: half of the syncs took less than {SYNC_US_MIN} us, as with a write \
+             cache, a virtual disk or a file system in memory; a power cut may lose acknowledged mail"
         );
-        let next = "ask who runs the disk or the host: with a battery or capacitors nothing needs to be done; \
-            otherwise turn off the cache, or put data_dir on a disk that stores data before it answers; \
-            `stentor-kit probe` measures it";
-        found.push(Finding::new(Severity::Warning, what, next));
+        let next = "ask whoever runs the disk or the virtual machine's host whether a battery or capacitors protect its \
+            cache; if so, do nothing; if not, turn the cache off or move data_dir to a disk that stores data before it \
+            answers; `stentor-kit probe` measures a disk";
+        found.push(Finding { id: FAST_SYNCS.to_owned(), ..Finding::new(Severity::Warning, what, next) });
     }
 }
 

@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
+/// [`Finding::id`] of the warning about a disk that confirms writes at once. `stentor doctor` drops it for a file
+/// system in memory, which it reports itself.
+pub const FAST_SYNCS: &str = "fast_syncs";
+
 /// The reply to `stentor doctor` by a running server.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
@@ -45,6 +49,9 @@ pub struct Finding {
     /// The affected object, as in the condition; empty if there is only one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
+    /// Identifies a finding that is not a condition; empty for most.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
     pub what: String,
     /// Advice; empty if there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]

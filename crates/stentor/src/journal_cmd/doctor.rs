@@ -11,10 +11,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use serde_json::json;
-use stentor_admin::doctor::SYNCED_AT_ONCE;
 use stentor_admin::own_tlsa;
 use stentor_config::{Config, Diagnostic};
-use stentor_control::doctor::{Finding as Note, Severity};
+use stentor_control::doctor::{FAST_SYNCS, Finding as Note, Severity};
 use stentor_control::foreign::{marked, restored};
 use stentor_control::format::{plural, span};
 use stentor_control::{Client, ControlReply, Request};
@@ -48,8 +47,6 @@ const CORRECT: &str =
     "correct it, then run `stentor check`; until then a restart fails and a reload keeps the current configuration";
 /// Advice after a warning about the configuration.
 const CHANGE: &str = "change the configuration, then run `stentor check`";
-/// Part of the finding about a file system in memory.
-const IN_MEMORY: &str = ", in memory";
 /// Maximum number of findings printed in full.
 const FINDINGS_MAX: usize = 20;
 
@@ -107,7 +104,7 @@ fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
             let (file, socket) = (path.display(), places.socket.display());
             let what = format!("a server is running with an earlier version of {file} (socket {socket})");
             notes.push(note(Severity::Fine, what, "correct the errors of that file, then `stentor reload`"));
-            ask(&places.socket, &mut notes);
+            ask(&places.socket, false, &mut notes);
         }
         ServerState::Unknown => {
             let what = format!("cannot tell whether a server is running: no access to {}", places.socket.display());
@@ -236,13 +233,13 @@ pub fn examine(config: &Config) -> Vec<Note> {
         }
     };
     space(&disk, config, &dir, &mut notes);
-    medium(&dir, &mut notes);
+    let is_in_memory = medium(&dir, &mut notes);
     match RealDisk::holder(&dir) {
         Ok(Some(pid)) => {
             let by = pid.map_or_else(|| "an unknown process".to_owned(), |pid| format!("process {pid}"));
             notes.push(note(Severity::Fine, format!("{} is in use by {by}: a server is running", dir.display()), ""));
             running(&disk, &mut notes);
-            ask(&config.control.socket, &mut notes);
+            ask(&config.control.socket, is_in_memory, &mut notes);
         }
         Ok(None) => stopped(&disk, config, &dir, &mut notes),
         Err(error) => {
@@ -277,15 +274,17 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
     }
 }
 
-/// Reports file systems in memory, whose contents are lost when the machine loses power.
-fn medium(dir: &Path, notes: &mut Vec<Note>) {
+/// Reports a file system in memory, whose contents are lost when the machine loses power. Returns whether it is one.
+fn medium(dir: &Path, notes: &mut Vec<Note>) -> bool {
     const KINDS: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
-    let Ok(found) = rustix::fs::statfs(dir) else { return };
-    if let Some((_, name)) = KINDS.iter().find(|(kind, _)| found.f_type as u64 & 0xffff_ffff == *kind) {
+    let Ok(found) = rustix::fs::statfs(dir) else { return false };
+    let kind = KINDS.iter().find(|(kind, _)| found.f_type as u64 & 0xffff_ffff == *kind);
+    if let Some((_, name)) = kind {
         let what =
-            format!("{} is on {name}{IN_MEMORY}: acknowledged mail is lost when the machine stops", dir.display());
+            format!("{} is on {name}, in memory: acknowledged mail is lost when the machine stops", dir.display());
         notes.push(note(Severity::Warning, what, "put data_dir on a disk"));
     }
+    kind.is_some()
 }
 
 /// Checks the segment headers of a running server's store; only they are stable.
@@ -300,15 +299,14 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
     }
 }
 
-/// Asks the running server for its health.
-fn ask(socket: &Path, notes: &mut Vec<Note>) {
+/// Asks the running server for its health. Fast syncs need no warning if the journal is in memory.
+fn ask(socket: &Path, is_in_memory: bool, notes: &mut Vec<Note>) {
     match Client::connect(socket).and_then(|mut client| client.ask(&Request::Doctor)) {
         Ok(ControlReply::Doctor(doctor)) => {
             if doctor.findings.iter().any(|finding| finding.condition == DISK_FULL) {
                 notes.retain(|note| note.condition != DISK_FULL);
             }
-            let is_in_memory = notes.iter().any(|note| note.what.contains(IN_MEMORY));
-            let is_known = |finding: &Note| is_in_memory && finding.what.starts_with(SYNCED_AT_ONCE);
+            let is_known = |finding: &Note| is_in_memory && finding.id == FAST_SYNCS;
             // Findings may quote others' text; the advice is always ours.
             let marked = |finding: Note| Note { what: marked(&finding.what), ..finding };
             notes.extend(doctor.findings.into_iter().filter(|finding| !is_known(finding)).map(marked));
