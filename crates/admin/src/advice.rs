@@ -22,7 +22,7 @@ pub struct AdviceFacts<'a> {
     pub asked: Option<&'a str>,
     /// The suspension that holds that message, by its name in the journal.
     pub suspended: Option<&'a str>,
-    /// The operator's reason for it; empty if none was given.
+    /// Why it was suspended; empty if unknown.
     pub reason: &'a str,
     /// The name servers in use.
     pub name_servers: &'a str,

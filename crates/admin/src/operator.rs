@@ -96,7 +96,7 @@ pub struct Operator {
     watching: Semaphore,
 }
 
-/// The verb in progress.
+/// The operator's action in progress.
 fn action(core: &Core) -> Option<ActionView> {
     core.live.action.now().map(|action| ActionView {
         verb: action.verb.to_owned(),

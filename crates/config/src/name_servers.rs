@@ -41,8 +41,8 @@ fn named(text: &str) -> Vec<SocketAddr> {
 pub(super) fn warning(config: &Path, dns: &DnsConfig, system: &Path) -> Option<Diagnostic> {
     let why = system_name_servers(system).err().filter(|_| dns.is_of_system)?;
     let message = format!(
-        "`servers` in [dns] is not set, and {why}; {LOCAL} is queried, and mail waits if nothing answers there; correct \
-         the file, or set `servers`"
+        "`servers` in [dns] is not set, and {why}; a server that starts now queries {LOCAL}, and mail waits if nothing \
+         answers there; a running server keeps its name servers; correct the file, or set `servers`"
     );
     Some(Diagnostic { severity: Severity::Warning, ..Diagnostic::of_file(config, message) })
 }

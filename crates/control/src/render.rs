@@ -432,12 +432,13 @@ pub fn status(s: &Status) -> String {
     for trouble in &s.webhooks_troubled {
         line(&mut out, format_args!("  webhook      {}", cut(trouble, 100)));
     }
-    verbs_in_force(&mut out, s);
+    actions_in_force(&mut out, s);
     out
 }
 
-/// Adds suspensions, standing bounces and queue-only mail, each until an operator ends it, and a queue run.
-fn verbs_in_force(out: &mut String, s: &Status) {
+/// Adds suspensions, standing bounces and queue-only mail, each with its end or the command that ends it, and a queue
+/// run.
+fn actions_in_force(out: &mut String, s: &Status) {
     for what in &s.suspended {
         // A cut command would be useless.
         let command =
@@ -483,7 +484,7 @@ pub fn queue_only(s: &Status) -> String {
     out
 }
 
-/// An operator's reason; nothing if there is none.
+/// A reason in parentheses; empty if there is none.
 fn in_brackets(reason: Option<&str>) -> String {
     let reason = marked(&printable(reason.unwrap_or_default(), REASON_CHARS_MAX));
     if reason.is_empty() { reason } else { format!(" ({reason})") }

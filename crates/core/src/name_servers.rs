@@ -1,8 +1,8 @@
 //! Follows the name servers of /etc/resolv.conf where the configuration names none.
 //!
-//! Promise: a changed file is in force within two looks ([`LOOK`]); libc looks at each query. A file that is missing,
-//! unreadable or names none changes nothing: it is logged once, and the name servers before stay in force. A look-up in
-//! progress ends with those with which it began ([`Resolver::with_name_servers`]).
+//! Promise: a changed file is in force after two checks ([`LOOK`]); libc checks at each query. A file that is missing,
+//! unreadable or without a name server is logged once, and the previous name servers stay in use. A lookup in progress
+//! keeps the resolver with which it began ([`Resolver::with_name_servers`]).
 
 use std::fs::Metadata;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use crate::Core;
 /// Time between two looks at the file.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Inode, octets, and times of the last change of the text and of the rights.
+/// Inode, size, mtime and ctime.
 type Stamp = (u64, u64, [i64; 4]);
 
-/// The file, and its stamps; `None` as a stamp: it is missing or inaccessible.
+/// A file that is read when it has changed. A stamp is None if the file is missing or inaccessible.
 struct NameServerFile {
     path: PathBuf,
     /// At the last reading.
@@ -88,7 +88,7 @@ fn successor(current: &Resolver, found: Result<Vec<SocketAddr>, String>) -> Opti
     let names = listed(&servers);
     match current.with_name_servers(servers) {
         Ok(next) => {
-            tracing::info!("{RESOLV_CONF} has changed; the name servers are {names}");
+            tracing::info!("{RESOLV_CONF} has changed; the name servers are now {names}");
             Some(next)
         }
         Err(error) => {

@@ -53,9 +53,9 @@ pub struct Settings {
     pub smtp: Arc<ServerConfig>,
     /// SMTP and LMTP settings of each source (at least one).
     clients: Vec<[Arc<ClientConfig>; 2]>,
-    /// TLS for hosts with CAs, and without while the system has none; created at first use, since that reads the
-    /// system's CAs.
-    tls: [OnceLock<Arc<Connector>>; 2],
+    /// TLS clients for hosts, created at first use: the second serves while the system has no CAs.
+    client_with_cas: OnceLock<Arc<Connector>>,
+    client_without_cas: OnceLock<Arc<Connector>>,
     /// The CAs of `tls_ca_file`, which replace the system's.
     roots: OnceLock<Roots>,
     system_roots: SystemRoots,
@@ -82,7 +82,8 @@ impl Settings {
             milters: Milters::new(&config.hostname, &config.milters, before.map(|before| &before.milters)),
             smtp: Arc::new(server(&config)),
             clients,
-            tls: Default::default(),
+            client_with_cas: OnceLock::new(),
+            client_without_cas: OnceLock::new(),
             roots: OnceLock::new(),
             system_roots: SystemRoots::default(),
             sched: sched(&config),
@@ -115,12 +116,12 @@ impl Settings {
         both[usize::from(target.lmtp)].clone()
     }
 
-    /// Returns the TLS client for hosts. One without CAs is replaced once there are some: sessions that it may resume
-    /// are not proven.
+    /// Returns the TLS client for hosts. Once CAs appear, the client without them is no longer used: it could resume
+    /// sessions whose host was never proven.
     pub fn tls_client(&self) -> &Connector {
         let roots = self.roots();
-        self.tls[usize::from(roots.is_empty())]
-            .get_or_init(|| Connector::new(ClientSettings { roots, ..ClientSettings::default() }))
+        let client = if roots.is_empty() { &self.client_without_cas } else { &self.client_with_cas };
+        client.get_or_init(|| Connector::new(ClientSettings { roots, ..ClientSettings::default() }))
     }
 
     /// Reads the configured file of CAs before a session needs it. Blocks.
@@ -134,7 +135,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the trusted CAs. Blocks while files are read: at first use, and now and then while the system has none.
+    /// Returns the trusted CAs. Blocks while files are read: at first use, and at most once a second while the system
+    /// has none.
     pub fn roots(&self) -> Roots {
         if let Some(roots) = self.roots.get() {
             return roots.clone();
@@ -425,7 +427,7 @@ mod tests {
     #[test]
     fn cas_that_appear_later_are_used_without_a_reload() {
         let mut settings = Settings::new(stentor_config::without_file().unwrap(), None);
-        settings.system_roots = SystemRoots::read_by(late_roots, Duration::ZERO);
+        settings.system_roots = SystemRoots::with_reader(late_roots, Duration::ZERO);
         let without: *const Connector = settings.tls_client();
         assert!(!settings.roots().is_empty());
         let with: *const Connector = settings.tls_client();

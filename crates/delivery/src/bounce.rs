@@ -364,7 +364,7 @@ pub(super) async fn report_to(
     if people.is_empty() {
         tracing::info!(
             message = %subject.id, return_path = %printable(sender.as_str(), ADDRESS_CHARS_MAX),
-            "no DSN is sent, because nobody gets mail for the return path; a list's reports go to its `owner`"
+            "no DSN sent: nobody receives mail for the return path; set the list's `owner` to get its reports"
         );
     }
     Ok(people)

@@ -34,7 +34,7 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     let detail = json!({"list": &*list, "subscriber": address, "posts": posts, "since": since, "reply": &*text});
     let audit = Audit { at: now, who: "stentor".to_owned(), verb: "suspend", detail: detail.to_string() };
     let what = format!("subscriber:{list}:{address}");
-    let reason = format!("{posts} {} rejected with a permanent error", in_a_row(posts));
+    let reason = format!("{} rejected with a permanent error", posts_in_words(posts));
     let change = QueueChange::Suspend { suspended: true, what, until: 0, reason };
     if let Err(refused) = core.intake.verb(audit, change).await {
         // Its count begins anew.
@@ -79,8 +79,8 @@ pub async fn resume_when_over(core: Arc<Core>) {
     }
 }
 
-fn in_a_row(posts: u32) -> &'static str {
-    if posts == 1 { "post" } else { "posts in a row" }
+fn posts_in_words(posts: u32) -> String {
+    if posts == 1 { "1 post".to_owned() } else { format!("{posts} posts in a row") }
 }
 
 async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &str, text: &str) {
@@ -91,9 +91,9 @@ async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, 
         Err(refused) => return tracing::warn!(list, %refused, "the list owner could not be notified of a suspension"),
     };
     let reply = printable(text, REPLY_CHARS_MAX);
-    let times = in_a_row(posts);
+    let posts = posts_in_words(posts);
     let text = format!(
-        "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} no longer gets posts: {posts} {times} were \
+        "The subscriber\r\n\r\n    {address}\r\n\r\nof the list {list} no longer gets posts: {posts} were \
          rejected with a permanent\r\n\
          error since {since}. The last reply was\r\n\r\n    {reply}\r\n\r\n\
          Once the mailbox accepts mail again, end the suspension with:\r\n\r\n    \

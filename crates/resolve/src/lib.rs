@@ -208,8 +208,8 @@ impl Resolver {
         })))
     }
 
-    /// A resolver with other name servers and an empty cache. Its counters go on, and DNS lists that rest do so. This
-    /// one keeps its name servers, so that an answer is never believed because of the new ones.
+    /// Returns a resolver with other name servers and an empty cache. Counters and paused DNS lists carry over. This
+    /// resolver keeps its servers, so an answer is never trusted because of the new ones.
     ///
     /// # Errors
     /// As [`Resolver::new`].

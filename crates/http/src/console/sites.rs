@@ -247,7 +247,7 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
             dt { "Waits for" } dd { (waits_for(view)) }
             dt { "Next try" } dd { (causes::next_try_of(&view.causes, view.next_try, view.now)) }
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
-            @if let Some(reason) = &view.suspended_reason { dt { "Suspended because" } dd { (shown(reason)) } }
+            @if let Some(reason) = &view.suspended_reason { dt { "Reason" } dd { (shown(reason)) } }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the server started" } @else { (shown(&view.last_reply)) } }
             @if let Some(weak) = &view.weakest_tls {
                 dt { "Weakest TLS in 30 days" } dd { (weakest(weak, view.now)) " at " (shown(&weak.host)) }

@@ -59,7 +59,7 @@ impl Choice<'_> {
         let last = line.unwrap_or(self.state.sites.get(site).lines.list.len());
         for at in (0..=last).rev() {
             *line = Some(at);
-            if !self.fails_as_a_whole(site, source, at, expired_only) {
+            if !self.has_no_other_source(site, source, at, expired_only) {
                 continue;
             }
             while let Some(line) = self.state.sites.get(site).lines.list.get(at)
@@ -83,8 +83,8 @@ impl Choice<'_> {
         None
     }
 
-    /// Whether a line's mail fails with a source's path: it has no other way. Otherwise it was not tried in vain.
-    fn fails_as_a_whole(&self, site: SiteId, source: SourceNo, line: usize, expired_only: bool) -> bool {
+    /// Whether a line's mail fails when this source's path fails, because none of its sources has a usable host.
+    fn has_no_other_source(&self, site: SiteId, source: SourceNo, line: usize, expired_only: bool) -> bool {
         let Some(entry) = self.state.sites.peek(site) else { return false };
         let Some(line) = entry.lines.list.get(line) else { return false };
         let (sources, len) = (self.state.flows.get(line.flow).sources, self.state.sources());

@@ -103,7 +103,7 @@ impl Host {
 
 impl FailureState {
     /// Charges a failed host, which is left alone for a time. If none of the site's hosts may be tried now, overdue
-    /// mail there has had its chance and expires, unless it has another way (`Choice::next_of`).
+    /// mail there expires, unless another source may still send it (`Choice::next_of`).
     pub fn charge_host(&mut self, state: &mut SchedState, hop: Hop, charge: Charge, reply: &HostReply, now: Ms) {
         let Hop { site, source, host } = hop;
         let reason = state.reasons.keep(reply.clone());

@@ -54,7 +54,7 @@ pub struct HostOffers {
     pub deferrals: IdSet,
     /// The deferral that was served last.
     pub last: u32,
-    /// Number of deferrals that were passed over since, for which another host is asked first.
+    /// Deferrals passed over since the last one that was served: another host is tried first for their mail.
     pub passed: usize,
 }
 
@@ -472,23 +472,24 @@ impl Sites {
     }
 
     /// Whether no mail from any of these sources may go to the site now: each source is paused after repeated rate
-    /// replies, or all its hosts have clocks. A host that is being probed or is silent has none: it may take mail yet.
+    /// replies, or all its hosts have clocks. A host that is being probed or is silent has none: it may still take
+    /// mail.
     pub fn is_shut(&self, site: SiteId, sources: SourceSet, sources_len: usize, now: Ms) -> bool {
         let is_shut = |path: &Path| {
             let is_paused = path.pace.as_ref().is_some_and(|pace| pace.is_refused_again());
             is_paused || path.hosts.iter().all(|host| self.hosts[*host as usize].until > now)
         };
-        self.each_path(site, sources, sources_len, is_shut)
+        self.all_paths(site, sources, sources_len, is_shut)
     }
 
-    /// Whether all hosts for these sources lack what the site's mail requires, or take none.
+    /// Whether every host of these sources lacks what the site's mail requires, or takes no mail.
     pub fn is_closed(&self, site: SiteId, sources: SourceSet, sources_len: usize) -> bool {
         let is_closed = |path: &Path| path.hosts.iter().all(|host| self.hosts[*host as usize].is_closed);
-        self.each_path(site, sources, sources_len, is_closed)
+        self.all_paths(site, sources, sources_len, is_closed)
     }
 
-    /// Whether this is true for the path of each source. A source that was never used has no path.
-    fn each_path(&self, site: SiteId, sources: SourceSet, sources_len: usize, is_true: impl Fn(&Path) -> bool) -> bool {
+    /// Whether the predicate holds for the path of each source; false if a source has no path yet.
+    fn all_paths(&self, site: SiteId, sources: SourceSet, sources_len: usize, is_true: impl Fn(&Path) -> bool) -> bool {
         let Some(entry) = self.list.get(site.0 as usize) else { return false };
         let mut used = (0..sources_len).filter(|source| sources.has(*source as u8));
         used.all(|source| entry.paths.get(source).is_some_and(&is_true))

@@ -2,7 +2,7 @@
 //!
 //! Promise: an empty set is never kept. The bundle may be missing while its package is upgraded, or until a volume is
 //! mounted; it is used from the first look-up after it appears, without a reload. While it is missing it is looked for
-//! every [`READ_AGAIN`] at most, and logged every [`WARN_AGAIN`] at most.
+//! at most once per [`READ_INTERVAL`], and the warning is logged at most once per [`WARN_INTERVAL`].
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,36 +12,36 @@ use parking_lot::Mutex;
 use super::Roots;
 
 /// Minimum time between two looks for certificates while there are none.
-const READ_AGAIN: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time between two warnings that there are none.
-const WARN_AGAIN: Duration = Duration::from_hours(1);
+const WARN_INTERVAL: Duration = Duration::from_hours(1);
 
 /// The system's CAs, read at first use.
 pub struct SystemRoots {
-    kept: OnceLock<Roots>,
-    missing: Mutex<Missing>,
+    roots: OnceLock<Roots>,
+    missing: Mutex<MissingSince>,
     read: fn() -> Roots,
-    read_again: Duration,
+    read_interval: Duration,
 }
 
 /// When the system was last found without certificates.
 #[derive(Default)]
-struct Missing {
-    read: Option<Instant>,
-    warned: Option<Instant>,
+struct MissingSince {
+    read_at: Option<Instant>,
+    warned_at: Option<Instant>,
 }
 
 impl Default for SystemRoots {
     fn default() -> SystemRoots {
-        SystemRoots::read_by(Roots::of_system, READ_AGAIN)
+        SystemRoots::with_reader(Roots::of_system, READ_INTERVAL)
     }
 }
 
 impl SystemRoots {
     /// Replaces the reader and the time between two looks, for tests.
     #[doc(hidden)]
-    pub fn read_by(read: fn() -> Roots, read_again: Duration) -> SystemRoots {
-        SystemRoots { kept: OnceLock::new(), missing: Mutex::default(), read, read_again }
+    pub fn with_reader(read: fn() -> Roots, read_interval: Duration) -> SystemRoots {
+        SystemRoots { roots: OnceLock::new(), missing: Mutex::default(), read, read_interval }
     }
 
     /// Returns the system's CAs; there may be none yet. Reads files until there are some.
@@ -50,23 +50,23 @@ impl SystemRoots {
     }
 
     fn get_at(&self, now: Instant) -> Roots {
-        if let Some(roots) = self.kept.get() {
+        if let Some(roots) = self.roots.get() {
             return roots.clone();
         }
         let mut missing = self.missing.lock();
         // Another thread may have read them meanwhile.
-        if let Some(roots) = self.kept.get() {
+        if let Some(roots) = self.roots.get() {
             return roots.clone();
         }
         let is_recent = |then: Option<Instant>, pause| then.is_some_and(|then| now.duration_since(then) < pause);
-        if is_recent(missing.read, self.read_again) {
+        if is_recent(missing.read_at, self.read_interval) {
             return Roots::none();
         }
         let roots = (self.read)();
         if roots.is_empty() {
-            missing.read = Some(now);
-            if !is_recent(missing.warned, WARN_AGAIN) {
-                missing.warned = Some(now);
+            missing.read_at = Some(now);
+            if !is_recent(missing.warned_at, WARN_INTERVAL) {
+                missing.warned_at = Some(now);
                 tracing::warn!(
                     "the system has no CA certificates, so no host can be proven by a CA; install them (package \
                      ca-certificates); they are used as soon as they appear"
@@ -74,10 +74,10 @@ impl SystemRoots {
             }
             return roots;
         }
-        if missing.warned.is_some() {
+        if missing.warned_at.is_some() {
             tracing::info!(certificates = roots.len(), "the system has CA certificates now");
         }
-        self.kept.get_or_init(|| roots).clone()
+        self.roots.get_or_init(|| roots).clone()
     }
 }
 
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn certificates_that_appear_later_are_used_and_kept() {
-        let (roots, start) = (SystemRoots::read_by(late, READ_AGAIN), Instant::now());
+        let (roots, start) = (SystemRoots::with_reader(late, READ_INTERVAL), Instant::now());
         let reads = |at: Duration| (roots.get_at(start + at).len(), READS.load(Ordering::Relaxed));
         assert_eq!(reads(Duration::ZERO), (0, 1));
-        assert_eq!(reads(READ_AGAIN / 2), (0, 1), "not at each connection");
-        assert_eq!(reads(READ_AGAIN), (0, 2));
-        assert_eq!(reads(READ_AGAIN * 2), (1, 3));
-        assert_eq!(reads(READ_AGAIN * 3), (1, 3), "kept");
+        assert_eq!(reads(READ_INTERVAL / 2), (0, 1), "not at each connection");
+        assert_eq!(reads(READ_INTERVAL), (0, 2));
+        assert_eq!(reads(READ_INTERVAL * 2), (1, 3));
+        assert_eq!(reads(READ_INTERVAL * 3), (1, 3), "kept");
     }
 }
