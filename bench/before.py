@@ -1,4 +1,4 @@
-"""This build beside an earlier one: each scenario by turns with both servers (`run.py --before BINARY`). Sources, sinks and
+"""This build beside an earlier one: each scenario alternately with both servers (`run.py --before BINARY`). Sources, sinks and
 other programs are this build's. The figures of both stand in target/bench/before.json, an entry each, and the peer of an
 entry is the earlier build; latest.json stays as it is."""
 
@@ -9,7 +9,7 @@ from lanes import Outcome
 from measure import BenchError
 from results import Goal, Results
 
-# The table shows the ratio; what is within noise differs by scenario.
+# The ratio is shown, not judged: noise differs by scenario.
 SHOWN = Goal(ratio=0)
 
 
@@ -24,20 +24,20 @@ def run_paired(bench, before, chosen, run_all):
         rounds = {}
         for number in range(bench.rounds):
             measured = [None, None]
-            # Who begins changes every time.
+            # The builds take turns to run first.
             for side in (0, 1) if number % 2 == 0 else (1, 0):
-                one = benches[side]
-                one.results.names.clear()
-                outcome.add(run_all(one, [scenario]))
-                entries = one.results.load()
-                measured[side] = {name: entries[name] for name in one.results.names}
+                side_bench = benches[side]
+                side_bench.results.names.clear()
+                outcome.add(run_all(side_bench, [scenario]))
+                entries = side_bench.results.load()
+                measured[side] = {name: entries[name] for name in side_bench.results.names}
             for name in measured[0].keys() & measured[1].keys():
                 rounds.setdefault(name, []).append([entries[name] for entries in measured])
         for name, both in sorted(rounds.items()):
             after = both[0][0]
             pairs = [[entry["value"] for entry in entries] for entries in both]
-            more = "ratio" in after["goal"] and "/s" in after["unit"]
-            results.record(name, after["unit"], pairs, after["command"], SHOWN, more_is_better=more, peer_name="before")
+            is_rate = "ratio" in after["goal"] and "/s" in after["unit"]
+            results.record(name, after["unit"], pairs, after["command"], SHOWN, more_is_better=is_rate, peer_name="before")
     bench.results = results
     if not results.names:
         raise BenchError("no scenario ran with both builds")
@@ -45,8 +45,7 @@ def run_paired(bench, before, chosen, run_all):
 
 
 def _bench(bench, folder, name, binary):
-    one = Bench(bench.root, binary, 1, bench.smoke, tools=bench.tools)
-    one.move(os.path.join(folder, name), os.path.join(folder, f"{name}.json"))
-    os.makedirs(one.work, exist_ok=True)
-    return one
-
+    side_bench = Bench(bench.root, binary, 1, bench.smoke, tools=bench.tools)
+    side_bench.move(os.path.join(folder, name), os.path.join(folder, f"{name}.json"))
+    os.makedirs(side_bench.work, exist_ok=True)
+    return side_bench

@@ -6,7 +6,6 @@ trust anybody: what is measured is the server's. Failure: a program that fails i
 
 import base64
 import os
-import re
 import socket
 import ssl
 import subprocess
@@ -108,11 +107,6 @@ def metrics(port):
         text = answer.read().decode()
     samples = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, _, value in samples}
-
-
-def resident_kib(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return int(re.search(r"^VmRSS:\s+(\d+)", status.read(), re.MULTILINE)[1])
 
 
 def trusting():

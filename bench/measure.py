@@ -197,6 +197,14 @@ def median(values):
     return statistics.median(values)
 
 
+def resident_mib(pid):
+    """Resident memory of one process."""
+    kib = _proc_number(pid, "status", "VmRSS")
+    if not kib:
+        raise BenchError(f"process {pid} has ended")
+    return kib / 1024
+
+
 def _write(path, text):
     with open(path, "w") as file:
         file.write(text)

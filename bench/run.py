@@ -8,7 +8,7 @@ With --smoke every scenario runs once and small, to see that it still works: res
 judged. As root, scenarios run in parallel, each lane in its own network namespace (lanes.py). What this machine cannot do is said as
 SKIPPED and fails nothing, unless STENTOR_NO_SKIP is set.
 
-With --before BINARY every scenario runs by turns with an earlier server and with this one (before.py).
+With --before BINARY every scenario runs alternately with an earlier server and with this one (before.py).
 
 With --peers those of scenarios.PEERS run at a small size, beside all the programs of others that they know: one that is missing is a
 failure, and so is each difference (a goal of 0); figures of time are not judged.
@@ -116,8 +116,9 @@ def parse():
     parser.add_argument("--peers", action="store_true", help="what is compared with programs of others, small; fails at any difference")
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     parser.add_argument("--binary", default=os.path.join(target, "release", "stentor"))
-    parser.add_argument("--before", help="an earlier server, measured by turns with this one")
-    parser.add_argument("--lanes", type=int, help=f"scenarios to run in parallel [default: {LANES} with --smoke as root, else 1]")
+    parser.add_argument("--before", help="an earlier server, measured alternately with this one")
+    lanes_default = f"{LANES} with --smoke as root, else 1"
+    parser.add_argument("--lanes", type=int, help=f"scenarios to run in parallel [default: {lanes_default}]; ignored with --before")
     options = parser.parse_args()
     options.lanes = options.lanes or (LANES if options.smoke and os.geteuid() == 0 else 1)
     return options

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from measure import BenchError, kit, wait_until
+from measure import BenchError, kit, resident_mib, wait_until
 from results import Goal
 from sinks import SmtpSink, free_port
 from sources import SENDER, lab_report
@@ -136,8 +136,3 @@ def finished(attack):
     if attack.returncode != 0:
         raise BenchError(f"the strangers: {errors[-500:]}")
     return json.loads(output)
-
-
-def resident_mib(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024

@@ -1,15 +1,14 @@
-"""How near the limit: relay beside the source straight into the sink, its CPU per message, the same on one core and on all, and
-the memory that is left after a burst.
+"""Relay compared with its limit, the source straight into the sink: throughput, CPU per message, one processor and all, and
+resident memory after a burst.
 
-The source, the sink and the server share the processors, as they do in the limit's run; the limit has no server in between, so
-nobody reaches it."""
+No server can reach the limit: source and sink share the processors, and nothing runs between them."""
 
 import contextlib
 import os
 import time
 
 from bench import measured_cpu
-from measure import BenchError, wait_until
+from measure import resident_mib, wait_until
 from results import Goal
 from sinks import SmtpSink, free_port
 from sources import command_text, smtp_source
@@ -108,7 +107,7 @@ class Scale:
 
 @contextlib.contextmanager
 def on_cores(cores):
-    """Runs what is started within on so many processors."""
+    """Processes started within use only the first `cores` processors."""
     all_cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(all_cores)[:cores])
     try:
@@ -118,7 +117,7 @@ def on_cores(cores):
 
 
 class Memory:
-    """Resident memory a minute after a burst of held messages has been released and delivered, beside idle."""
+    """Resident memory a minute after a burst of queued messages has been released and delivered, beside idle."""
 
     name = "speed.memory"
     entries = ("",)
@@ -128,36 +127,28 @@ class Memory:
         sink = SmtpSink(bench.work, free_port())
         stentor = bench.stentor(sink)
         with bench.running(sink, stentor):
-            # What each thread makes once is there before.
+            # Warm-up: allocations that each thread makes once do not count.
             smtp_source(stentor.port, BURST_SESSIONS, BURST // 50, BURST_LENGTH, False)
             sink.wait(BURST // 50, 300)
             time.sleep(IDLE_S)
-            idle = rss_mib(stentor)
+            idle = resident_mib(stentor.process.pid)
             stentor.operate("queue-only", "--all")
             smtp_source(stentor.port, BURST_SESSIONS, BURST, BURST_LENGTH, False)
-            held = rss_mib(stentor)
+            queued = resident_mib(stentor.process.pid)
             stentor.operate("queue-only", "--all", "--end")
             peak = 0
 
-            def all_have_come():
+            def is_delivered():
                 nonlocal peak
-                peak = max(peak, rss_mib(stentor))
+                peak = max(peak, resident_mib(stentor.process.pid))
                 return stentor.queue_is_empty()
 
-            wait_until(all_have_come, 300, "the burst delivered")
+            wait_until(is_delivered, 300, "the burst delivered")
             series = []
             for _ in range(6):
                 time.sleep(LATER_S / 6)
-                series.append(rss_mib(stentor))
+                series.append(resident_mib(stentor.process.pid))
         bench.results.record(
             self.name, "MiB", [[series[-1], idle]], f"{command_text(BURST_SESSIONS, BURST, BURST_LENGTH, False)}, queue-only, then released",
-            Goal(ratio=1 / MEMORY_RATIO), peer_name="idle", held_mib=held, peak_mib=peak, later_mib=series,
+            Goal(ratio=1 / MEMORY_RATIO), peer_name="idle", queued_mib=queued, peak_mib=peak, later_mib=series,
         )
-
-
-def rss_mib(contestant):
-    with open(f"/proc/{contestant.process.pid}/status") as status:
-        for line in status:
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-    raise BenchError(f"{contestant.name} has ended")

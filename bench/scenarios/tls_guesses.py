@@ -17,9 +17,9 @@ import sys
 import threading
 import time
 
-from encryption import PASSWORD, Certificate, Client, add_users, resident_kib, trusting
+from encryption import PASSWORD, Certificate, Client, add_users, trusting
 from guesses import MARK, USERS
-from measure import BenchError, CannotHere, Waits, wait_until
+from measure import BenchError, CannotHere, Waits, resident_mib, wait_until
 from results import Goal
 from scenarios.robust_strangers import Discarder, by_turns
 from sinks import SmtpSink, free_port
@@ -76,15 +76,15 @@ class Guesses:
         seconds = GUESSES / TURNS / RATE
         # Warm up: every user logs in once.
         submit(self.port, 1)
-        idle, self.peak = resident_kib(server.process.pid), 0
+        idle, self.peak = resident_mib(server.process.pid), 0
         ports = {server: self.port, discarder: discarder.port}
         rounds, full = by_turns(server, discarder, TURNS, lambda target, turn: self.beside(server, ports[target], turn, seconds))
         guessed = sum(ours["attack"]["guesses"] for ours, _ in full)
-        added = (self.peak - idle) / 1024
+        added = self.peak - idle
         command = f"python3 bench/guesses.py PORT --guesses {GUESSES // TURNS} --rate {RATE} --each {EACH}"
         bench.results.record(
             f"{self.name}.memory", "MiB beyond idle", [[added, MEMORY_MIB_MAX]], f"{TURNS} times {command}", Goal(most=MEMORY_MIB_MAX),
-            peer_name="the goal", idle_mib=idle / 1024, after_mib=resident_kib(server.process.pid) / 1024, guesses=guessed,
+            peer_name="the goal", idle_mib=idle, after_mib=resident_mib(server.process.pid), guesses=guessed,
         )
         bench.results.record(
             f"{self.name}.p99", "ms at p99", rounds, f"{SUBMISSIONS_RATE} submissions/s beside: {command}", Goal(ratio=1 / P99_LONGER),
@@ -115,7 +115,7 @@ class Guesses:
 
     def sample(self, pid, attack):
         while attack.poll() is None:
-            self.peak = max(self.peak, resident_kib(pid))
+            self.peak = max(self.peak, resident_mib(pid))
             time.sleep(SAMPLE_S)
 
     def secrets(self, bench, server):

@@ -7,8 +7,8 @@ import resource
 import socket
 import time
 
-from encryption import Certificate, Client, resident_kib, trusting
-from measure import BenchError, CannotHere, Waits, wait_until
+from encryption import Certificate, Client, trusting
+from measure import BenchError, CannotHere, Waits, resident_mib, wait_until
 from results import Goal
 from sinks import SmtpSink, free_port
 
@@ -59,14 +59,14 @@ class Idle:
             session.close()
         wait_until(lambda: server.status()["connections_in"] == 0, DROP_S_MAX, "no session any more")
         time.sleep(Waits.memory)
-        before = resident_kib(pid)
+        before = resident_mib(pid)
         asked, held = [], []
         try:
             for number in range(SESSIONS):
                 session = kind(server.port)
                 (asked if number % SAMPLE == 0 else held).append(session if number % SAMPLE == 0 else session.bare())
             time.sleep(Waits.memory)
-            added = resident_kib(pid) - before
+            added = (resident_mib(pid) - before) * 1024
             if (there := server.status()["connections_in"]) != SESSIONS:
                 raise BenchError(f"{there} of {SESSIONS} sessions are there")
             for session in asked:
