@@ -2,7 +2,8 @@
 """Fails for a file beyond FILE_LINES_MAX lines and a comment line beyond COMMENT_COLUMNS_MAX columns, and warns of a crate beyond
 CRATE_LINES_MAX: `sizes.py [CRATE...]`, all without arguments.
 
-rustfmt wraps code at the same column, but leaves comments alone. Rows of tables and lines with a URL may be longer. A file is split long before (CONTRIBUTING.md: about 200 lines). A crate is split at a natural seam, which a line count cannot find.
+rustfmt wraps code at the same column, but leaves comments alone; table rows and lines with a URL may be longer. Files are
+split long before their limit (CONTRIBUTING.md). A crate is split at a natural seam, which a line count cannot find.
 """
 
 import re

@@ -210,8 +210,8 @@ pub struct ClassesConfig {
 pub struct DnsConfig {
     /// Name servers; never empty.
     pub servers: Vec<SocketAddr>,
-    /// They are those of the system, as the configuration names none.
-    pub is_of_system: bool,
+    /// Whether the name servers are the system's, because the configuration names none.
+    pub is_from_system: bool,
     pub timeout_ms: u64,
     pub attempts: u32,
     pub cache_entries_max: u64,

@@ -24,11 +24,11 @@ pub fn system_name_servers(path: &Path) -> Result<Vec<SocketAddr>, String> {
     let failed = |error: io::Error| format!("{} cannot be read: {error}", path.display());
     let mut octets = Vec::new();
     File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut octets)).map_err(failed)?;
-    let servers = named(&String::from_utf8_lossy(&octets));
+    let servers = parse_resolv_conf(&String::from_utf8_lossy(&octets));
     if servers.is_empty() { Err(format!("{} names no name server", path.display())) } else { Ok(servers) }
 }
 
-fn named(text: &str) -> Vec<SocketAddr> {
+fn parse_resolv_conf(text: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_whitespace();
         let address = words.next().filter(|word| *word == "nameserver").and_then(|_| words.next())?;
@@ -39,7 +39,7 @@ fn named(text: &str) -> Vec<SocketAddr> {
 
 /// The warning that neither the configuration nor the system's file names a name server.
 pub(super) fn warning(config: &Path, dns: &DnsConfig, system: &Path) -> Option<Diagnostic> {
-    let why = system_name_servers(system).err().filter(|_| dns.is_of_system)?;
+    let why = system_name_servers(system).err().filter(|_| dns.is_from_system)?;
     let message = format!(
         "`servers` in [dns] is not set, and {why}; a server that starts now queries {LOCAL}, and mail waits if nothing \
          answers there; a running server keeps its name servers; correct the file, or set `servers`"
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn name_servers_of_a_resolv_conf() {
-        let servers = |text: &str| named(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let servers = |text: &str| parse_resolv_conf(text).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(servers("# x\nsearch a\nnameserver 10.0.0.1\nnameserver\t::1 # y\n"), ["10.0.0.1:53", "[::1]:53"]);
         assert!(servers("nameserver\nnameserver a\n").is_empty());
     }
@@ -63,16 +63,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (config, system) = (Path::new("stentor.toml"), folder.path().join("resolv.conf"));
         let mut dns = crate::without_file().unwrap().dns;
-        assert!(dns.is_of_system);
+        assert!(dns.is_from_system);
         let warned = |dns: &DnsConfig| warning(config, dns, &system).map(|found| found.to_string()).unwrap_or_default();
         let missing = warned(&dns);
         assert!(missing.starts_with("stentor.toml: warning: `servers` in [dns] is not set"), "{missing}");
         assert!(missing.contains(&format!("{} cannot be read: No such file", system.display())), "{missing}");
         std::fs::write(&system, "search a.example\n").unwrap();
         assert!(warned(&dns).contains("names no name server"), "{}", warned(&dns));
-        dns.is_of_system = false;
+        dns.is_from_system = false;
         assert_eq!(warned(&dns), "");
-        dns.is_of_system = true;
+        dns.is_from_system = true;
         std::fs::write(&system, "nameserver 10.0.0.1\n").unwrap();
         assert_eq!(warned(&dns), "");
     }

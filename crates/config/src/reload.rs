@@ -236,7 +236,7 @@ fn keep_listeners(new: &mut Config, old: &Config) -> bool {
 /// Name servers of the system are followed while the server runs, so a change of them needs no restart.
 fn keep_dns(new: &mut Config, old: &Config) -> bool {
     let mut kept = old.dns.clone();
-    if new.dns.is_of_system && old.dns.is_of_system {
+    if new.dns.is_from_system && old.dns.is_from_system {
         kept.servers.clone_from(&new.dns.servers);
     }
     keep(&mut new.dns, &kept)

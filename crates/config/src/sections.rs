@@ -381,7 +381,7 @@ fn delivery(section: &Section<'_>) -> DeliveryConfig {
 fn dns(section: Section<'_>) -> DnsConfig {
     let mut servers: Vec<SocketAddr> = Vec::new();
     let configured = section.some_texts("servers");
-    let is_of_system = configured.is_none();
+    let is_from_system = configured.is_none();
     for text in configured.unwrap_or_default() {
         let with_port = || text.value.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, 53));
         match text.value.parse::<SocketAddr>().ok().or_else(with_port) {
@@ -392,14 +392,14 @@ fn dns(section: Section<'_>) -> DnsConfig {
             ),
         }
     }
-    if is_of_system {
+    if is_from_system {
         servers = system_name_servers(Path::new(RESOLV_CONF)).unwrap_or_else(|_| vec![LOCAL]);
         let shown = settings::array(&servers);
         section.effective("servers", Origin::System(RESOLV_CONF), shown.clone(), shown);
     }
     let config = DnsConfig {
         servers,
-        is_of_system,
+        is_from_system,
         timeout_ms: section.number("timeout_ms", 3_000, 10..=60_000),
         attempts: section.number("attempts", 3, 1..=10) as u32,
         cache_entries_max: section.number("cache_entries_max", 100_000, 0..=10_000_000),

@@ -261,17 +261,17 @@ pub fn posts(p: &PostReports, zone: &Zone, width: Width) -> String {
             line(&mut out, format_args!("    {hidden:>8} more; --limit shows more rows"));
         }
         if p.rows.len() == 1 {
-            failed(&mut out, row, width);
+            render_failures(&mut out, row, width);
         }
     }
     out
 }
 
 /// Adds the recipients that bounced or expired, and the command that shows all.
-fn failed(out: &mut String, row: &PostReport, width: Width) {
-    for failed in &row.failed {
-        let (fate, address) = (cut(&failed.fate, 10), cut(&failed.address, width.column(NAME_COLUMNS)));
-        let reply = cut(&failed.reply, width.rest(14 + address.chars().count()));
+fn render_failures(out: &mut String, row: &PostReport, width: Width) {
+    for rcpt in &row.failed {
+        let (fate, address) = (cut(&rcpt.fate, 10), cut(&rcpt.address, width.column(NAME_COLUMNS)));
+        let reply = cut(&rcpt.reply, width.rest(14 + address.chars().count()));
         line(out, format_args!("    {fate} {address}  {reply}"));
     }
     let hidden = (row.bounced + row.expired).saturating_sub(row.failed.len() as u64);

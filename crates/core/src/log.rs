@@ -213,7 +213,7 @@ pub struct GivenUpRcpts {
 }
 
 impl GivenUpRcpts {
-    /// Gathers the recipients. `None` if nobody wants records and no post's report names them, or the message is gone.
+    /// Gathers the recipients. `None` if the message is gone, or if neither logs nor a post's report need them.
     pub fn gather(core: &std::sync::Arc<Core>, no: MessageNo, failures: &[FailedRcpt]) -> Option<GivenUpRcpts> {
         core.with(|hub, _| {
             let message = hub.store.message(no)?;

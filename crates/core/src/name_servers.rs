@@ -55,7 +55,7 @@ fn stamp(file: &Metadata) -> Stamp {
 /// Replaces the resolver when the file names other servers, until the process ends. Returns at once if the
 /// configuration names them, which only a restart changes.
 pub async fn follow(core: Arc<Core>) {
-    if !core.settings().config.dns.is_of_system {
+    if !core.settings().config.dns.is_from_system {
         return;
     }
     let mut file = NameServerFile::new(RESOLV_CONF);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn other_name_servers_are_used_and_none_are_not() {
+    fn changed_name_servers_replace_the_resolver_and_an_unreadable_file_does_not() {
         let first = vec![server("127.0.0.1:53")];
         let config = ResolverConfig { name_servers: first.clone(), ..ResolverConfig::default() };
         let resolver = Resolver::new(config).unwrap();

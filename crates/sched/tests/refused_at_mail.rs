@@ -78,8 +78,9 @@ struct World {
     rule: Rule,
     hosts: usize,
     dead: HashSet<usize>,
-    /// A host that takes this long for each reply, and one that takes this long to greet.
+    /// Host that takes this long for each reply.
     slow: Option<(usize, Ms)>,
+    /// Host that takes this long to greet.
     greets_late: Option<(usize, Ms)>,
     /// Connections from this source are refused.
     refused_source: Option<SourceNo>,
@@ -696,10 +697,10 @@ fn takes_one_address(host: usize, sender: &str, _: u64, _: Ms) -> bool {
     if host == 0 { !sender.starts_with("good") } else { sender.ends_with("late.example") }
 }
 
-/// Mail of more domains than one look passes over waits for the second host, which is slow. Meanwhile mail that the
-/// second one would refuse has its trial at the first.
+/// More domains than one look covers wait for the slow second host. Mail that the second host refuses must still be
+/// tried at the first.
 #[test]
-fn a_long_row_of_offers_hides_none_behind_it() {
+fn a_trial_is_not_delayed_by_many_deferrals_for_another_host() {
     for seed in 0..10 {
         let mut world = World::new(takes_one_address, 2, seed);
         world.slow = Some((1, 30 * SECOND));
@@ -747,7 +748,7 @@ fn overdue_mail_does_not_expire_while_another_host_is_connected_to() {
 }
 
 #[test]
-fn overdue_mail_does_not_expire_for_one_of_its_sources() {
+fn overdue_mail_does_not_expire_while_another_source_may_send_it() {
     for seed in 0..20 {
         for refused in 0..2 {
             let mut world = World::new(takes_all, 1, seed);

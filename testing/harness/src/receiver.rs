@@ -39,11 +39,11 @@ pub struct Receiver {
 impl Receiver {
     /// `status` says what the request of this number, counted from 0, is answered.
     pub fn start(status: impl Fn(usize) -> u16 + Send + Sync + 'static) -> Receiver {
-        Receiver::judging(move |number, _| status(number))
+        Receiver::start_with_body(move |number, _| status(number))
     }
 
-    /// `status` is also given the request's body.
-    pub fn judging(status: impl Fn(usize, &[u8]) -> u16 + Send + Sync + 'static) -> Receiver {
+    /// As [`Receiver::start`]; `status` also gets the request's body.
+    pub fn start_with_body(status: impl Fn(usize, &[u8]) -> u16 + Send + Sync + 'static) -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let received = Arc::new(Mutex::new(Vec::new()));

@@ -128,7 +128,7 @@ pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone
         })
     })?;
     let mut report = view(&post, core.clock.now());
-    report.failed = post.failures().into_iter().map(failed).collect();
+    report.failed = post.failures().into_iter().map(failed_view).collect();
     if report.subject.is_none() {
         report.subject = subject_of(core, &report.id).await;
     }
@@ -141,7 +141,7 @@ pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone
     Some(report)
 }
 
-fn failed(PostFailure { address, is_expired, reply, at }: PostFailure) -> FailedRcptView {
+fn failed_view(PostFailure { address, is_expired, reply, at }: PostFailure) -> FailedRcptView {
     let fate = if is_expired { "expired" } else { "bounced" };
     FailedRcptView { address: address.into(), fate: fate.to_owned(), at, reply: reply.into() }
 }

@@ -44,13 +44,13 @@ pub async fn suspend(
     };
     let (now, subject) = (core.clock.now(), words(&what));
     let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
-    let (is_so, ends, before, count) = core.with(|hub, _| {
-        let before = hub.store.suspended_reason(&what).unwrap_or_default().to_owned();
-        (hub.store.is_suspended(&what), hub.store.suspended_until(&what), before, hub.store.suspended_len())
+    let (is_so, ends, old_reason, count) = core.with(|hub, _| {
+        let old_reason = hub.store.suspended_reason(&what).unwrap_or_default().to_owned();
+        (hub.store.is_suspended(&what), hub.store.suspended_until(&what), old_reason, hub.store.suspended_len())
     });
-    let said = if suspended { reason.clone().unwrap_or_else(|| before.clone()) } else { String::new() };
-    // An existing suspension gets another end, or none, or another reason.
-    if is_so == suspended && (!suspended || ends.unwrap_or(0) == until && said == before) {
+    let new_reason = if suspended { reason.clone().unwrap_or_else(|| old_reason.clone()) } else { String::new() };
+    // A repeated suspension may change the end or the reason.
+    if is_so == suspended && (!suspended || ends.unwrap_or(0) == until && new_reason == old_reason) {
         if !suspended {
             let text = format!("{subject} is not suspended; `stentor status` lists what is");
             return ControlReply::error(ErrorCode::NotFound, text);
@@ -70,7 +70,7 @@ pub async fn suspend(
         detail["until"] = instant(until, &Zone::utc()).into();
     }
     let audit = Audit { at: now, who: who(peer), verb, detail: detail.to_string() };
-    let change = QueueChange::Suspend { suspended, what: what.clone(), until, reason: said };
+    let change = QueueChange::Suspend { suspended, what: what.clone(), until, reason: new_reason };
     match core.intake.verb(audit, change).await {
         Ok(()) => {
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };

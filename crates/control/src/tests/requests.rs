@@ -1,4 +1,4 @@
-//! Requests as lines: what is written is read as the same request, and what makes no sense is refused.
+//! Requests as lines: a written request reads back the same, and an invalid one is refused.
 
 use super::*;
 

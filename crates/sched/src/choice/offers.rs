@@ -8,7 +8,7 @@ use crate::effects::Ids;
 use crate::failure::deferrals::DeferralKey;
 use crate::sites::Hop;
 
-/// Charge for a choice that led to no transaction: it looked at many messages.
+/// Steps charged for a choice that led to no transaction, since it looked at many messages.
 const CHOICE_STEPS: u32 = STEPS_MAX / 64;
 
 impl Choice<'_> {

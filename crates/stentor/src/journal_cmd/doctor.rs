@@ -76,8 +76,11 @@ pub fn run(options: &Options) -> ExitCode {
     config.warnings = warnings;
     let mut advice = examine(&config);
     // In the words of the server's health where it reports the same.
-    let tried: Vec<Note> =
-        trial::advised(&config, &settings).iter().filter(|one| !is_known(&advice, one)).map(note_of).collect();
+    let tried: Vec<Note> = trial::findings_with_advice(&config, &settings)
+        .iter()
+        .filter(|one| !is_known(&advice, one))
+        .map(note_of)
+        .collect();
     advice.extend(tried);
     advice.extend(tlsa(&config));
     advice.extend(unsynchronised(&clock_state()));

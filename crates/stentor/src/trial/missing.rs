@@ -15,16 +15,16 @@ pub(crate) fn is_missing(path: &Path) -> bool {
     matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
-/// Whether no user could read a file there: it is missing, or it is a directory, device or pipe, which the server never
+/// Whether no user could read a file there: it is missing, or a directory, device or pipe, which the server never
 /// opens.
-pub(crate) fn is_no_file(path: &Path) -> bool {
+pub(crate) fn is_not_regular_file(path: &Path) -> bool {
     is_missing(path) || fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 
-/// Makes errors of the warnings about subscribers files that no user could read. They do not prevent a start: other
-/// lists' mail must not wait for them.
+/// Raises warnings about subscribers files that no user could read to errors. The server still starts with them: other
+/// lists' mail must not wait.
 pub(crate) fn raise_subscribers(config: &Config, settings: &Settings, warnings: &mut [Diagnostic]) {
-    for list in config.lists.iter().filter(|list| is_no_file(&list.subscribers)) {
+    for list in config.lists.iter().filter(|list| is_not_regular_file(&list.subscribers)) {
         let section = format!("lists.{}", list.list.name());
         let Some(at) = settings.position(&section, "subscribers") else { continue };
         let about = warnings.iter_mut().find(|found| (found.line, found.column) == (at.line, at.column));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_regular_file_is_an_error_like_a_missing_one() {
+    fn a_path_that_is_not_a_regular_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("members"), "all: :include:/\n").unwrap();
         let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));

@@ -37,7 +37,7 @@ use stentor_tablefiles as files;
 use stentor_tables::{LoadedTable, Reference, Table, TableProblem};
 
 use self::advice::AdvisedFinding;
-use self::missing::is_no_file;
+use self::missing::is_not_regular_file;
 use self::ports::PortFinding;
 use self::subscribers::CaseFolds;
 use crate::{acme, certificates};
@@ -45,7 +45,7 @@ use crate::{acme, certificates};
 /// Maximum bad lines shown of a subscriber file.
 const BAD_LINES_SHOWN_MAX: usize = 20;
 
-/// What the checks have found.
+/// Findings of the checks, and the subscriber counts.
 pub(crate) struct TrialReport {
     /// All findings, in the order of the checks.
     pub findings: Vec<Diagnostic>,
@@ -55,7 +55,7 @@ pub(crate) struct TrialReport {
 
 /// Makes all checks.
 pub(crate) fn run(config: &Config, settings: &Settings) -> TrialReport {
-    let Trial { found, subscribers, .. } = examined(config, settings);
+    let Trial { found, subscribers, .. } = examine(config, settings);
     TrialReport { findings: found, subscribers }
 }
 
@@ -70,12 +70,12 @@ pub(crate) fn run_file_only(config: &Config, settings: &Settings) -> Vec<Diagnos
 }
 
 /// The findings of [`run`], each with advice.
-pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<AdvisedFinding> {
-    let trial = examined(config, settings);
+pub(crate) fn findings_with_advice(config: &Config, settings: &Settings) -> Vec<AdvisedFinding> {
+    let trial = examine(config, settings);
     trial.found.into_iter().zip(trial.advice).map(|(finding, advice)| AdvisedFinding { finding, advice }).collect()
 }
 
-fn examined<'a>(config: &Config, settings: &'a Settings) -> Trial<'a> {
+fn examine<'a>(config: &Config, settings: &'a Settings) -> Trial<'a> {
     let file = config.file.clone().unwrap_or_default();
     let mut trial = Trial::new(file, settings);
     trial.omissions(config);
@@ -89,7 +89,7 @@ fn examined<'a>(config: &Config, settings: &'a Settings) -> Trial<'a> {
     trial.logins(config);
     trial.advise(advice::LOGINS);
     for list in &config.lists {
-        let count = trial.subscribers(&list.subscribers);
+        let count = trial.check_subscribers(&list.subscribers);
         trial.subscribers.extend(count.map(|count| (list.list.name().to_string(), count)));
     }
     trial.advise(advice::SUBSCRIBERS);
@@ -229,13 +229,13 @@ impl Trial<'_> {
             let file = Path::new(&found.file);
             if let TableProblem::Unreadable(why) = &found.problem {
                 // The server's user may be able to read a regular file that exists.
-                let severity = if is_no_file(file) { Severity::Error } else { Severity::Warning };
+                let severity = if is_not_regular_file(file) { Severity::Error } else { Severity::Warning };
                 let what = format!("table {}: {} cannot be read: {why}", config.name, file.display());
                 self.report(severity, ConfigKey::new(&section, "source"), &what);
                 continue;
             }
             let lacks_file =
-                matches!(&found.problem, TableProblem::Include { path, .. } if is_no_file(Path::new(path)));
+                matches!(&found.problem, TableProblem::Include { path, .. } if is_not_regular_file(Path::new(path)));
             let severity = if lacks_file || report.has_errors() { Severity::Error } else { Severity::Warning };
             let (line, column) = (found.line as usize, found.column.max(1) as usize);
             let (file, message) = (file.to_owned(), format!("{}{named_at}", found.problem));
@@ -309,7 +309,7 @@ impl Trial<'_> {
     }
 
     /// Checks a subscriber file; a bad line costs one subscriber, not the list. Returns the number of subscribers.
-    fn subscribers(&mut self, path: &Path) -> Option<u64> {
+    fn check_subscribers(&mut self, path: &Path) -> Option<u64> {
         let finding = |line: u64, column: u64, message: String| Diagnostic {
             file: path.to_owned(),
             line: line as usize,

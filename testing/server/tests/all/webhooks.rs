@@ -140,7 +140,7 @@ fn events_in(body: &[u8]) -> usize {
 fn a_batch_that_is_too_large_for_the_endpoint_comes_in_parts() {
     let lab = TestLab::sites(&["one.example"]);
     // Refused at first, so that many events wait for one batch.
-    let hook = Receiver::judging(|n, body| match events_in(body) {
+    let hook = Receiver::start_with_body(|n, body| match events_in(body) {
         _ if n == 0 => 503,
         0..=3 => 200,
         _ => 413,
