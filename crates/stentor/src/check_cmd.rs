@@ -144,7 +144,7 @@ fn subscribers_of(lists: &[(String, u64)]) -> String {
     let mut shown: Vec<String> =
         lists.iter().take(LISTS_MAX).map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
     if let Some(more) = lists.len().checked_sub(LISTS_MAX).filter(|more| *more > 0) {
-        shown.push(format!("and of {}", plural(more as u64, "more list")));
+        shown.push(format!("and {}", plural(more as u64, "more list")));
     }
     format!("; subscribers: {}", shown.join(", "))
 }
@@ -177,7 +177,7 @@ mod tests {
         let lists = |count: u64| (0..count).map(|n| (format!("l{n}"), n * 1_000)).collect::<Vec<_>>();
         assert_eq!(subscribers_of(&lists(0)), "");
         assert_eq!(subscribers_of(&lists(3)), "; subscribers: l0 0, l1 1,000, l2 2,000");
-        assert!(subscribers_of(&lists(22)).ends_with(", l19 19,000, and of 2 more lists"));
+        assert!(subscribers_of(&lists(22)).ends_with(", l19 19,000, and 2 more lists"));
     }
 
     #[test]

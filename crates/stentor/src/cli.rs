@@ -48,7 +48,7 @@ enum Command {
     Batchstat(Box<batchstat::Options>),
     /// Read a password from the terminal or standard input and print its hash, for `[http]`.
     HttpPassword,
-    /// Create a token for the HTTP API and print it with its hash, for `[http]`.
+    /// Create an API token; its hash for `[http]` goes to standard error.
     HttpToken(secrets::NewToken),
     /// Add, lock or remove users who log in to send mail, or set their passwords.
     User(user_cmd::Options),

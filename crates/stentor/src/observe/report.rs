@@ -11,8 +11,7 @@ use crate::asking::{QueryArgs, query, usage};
 
 #[derive(Args)]
 pub struct Options {
-    /// Queue id of one post; shows where its other recipients wait, at most --limit places (default 10), and the first
-    /// ten that failed.
+    /// Queue id of a post; adds where recipients wait (--limit places, default 10) and the first ten failures.
     #[arg(conflicts_with_all = ["list", "sort"])]
     id: Option<MessageId>,
     #[command(flatten)]
