@@ -46,7 +46,7 @@ pub struct CircuitClient {
 
 /// Whether a session may use the milter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
+pub enum MilterAccess {
     Admitted,
     /// As the trial of its client, since this time.
     Trial(Instant),
@@ -93,25 +93,25 @@ pub struct Circuit {
 
 impl Circuit {
     /// Whether a client's session may use the milter.
-    pub fn admits(&mut self, client: IpAddr, now: Instant) -> Admission {
+    pub fn admits(&mut self, client: IpAddr, now: Instant) -> MilterAccess {
         match self.open_until {
-            None => return Admission::Admitted,
-            Some(until) if now < until => return Admission::Refused,
+            None => return MilterAccess::Admitted,
+            Some(until) if now < until => return MilterAccess::Refused,
             Some(_) => {}
         }
         let is_current = |since: &Instant| now.saturating_duration_since(*since) < PAUSE_MAX;
         if self.trials.get(&client).is_some_and(is_current) {
-            return Admission::Refused;
+            return MilterAccess::Refused;
         }
         let trials_max = if self.is_unreachable { 1 } else { TRIALS_MAX };
         if self.trials.len() >= trials_max {
             self.trials.retain(|_, since| is_current(since));
             if self.trials.len() >= trials_max {
-                return Admission::Refused;
+                return MilterAccess::Refused;
             }
         }
         self.trials.insert(client, now);
-        Admission::Trial(now)
+        MilterAccess::Trial(now)
     }
 
     /// Ends a client's trial that began at `since`, without a result.
@@ -206,24 +206,24 @@ mod tests {
             assert_eq!(circuit.failed(client(n), &during_message(failure), now), None);
         }
         assert_eq!(circuit.failed(client(2), &during_message(failure), now), Some(PAUSE_FIRST));
-        assert_eq!(circuit.admits(client(3), now), Admission::Refused);
+        assert_eq!(circuit.admits(client(3), now), MilterAccess::Refused);
         now + PAUSE_FIRST
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_session_tries_to_connect_while_the_others_go_on() {
         let (mut circuit, begin) = (Circuit::default(), Instant::now());
-        assert_eq!(circuit.admits(client(1), begin), Admission::Admitted);
+        assert_eq!(circuit.admits(client(1), begin), MilterAccess::Admitted);
         assert_eq!(circuit.failed(client(1), &no_connection(), begin), Some(PAUSE_FIRST));
-        assert_eq!(circuit.admits(client(1), begin), Admission::Refused);
+        assert_eq!(circuit.admits(client(1), begin), MilterAccess::Refused);
         let later = begin + PAUSE_FIRST;
-        assert_eq!(circuit.admits(client(1), later), Admission::Trial(later));
-        assert_eq!(circuit.admits(client(2), later), Admission::Refused);
+        assert_eq!(circuit.admits(client(1), later), MilterAccess::Trial(later));
+        assert_eq!(circuit.admits(client(2), later), MilterAccess::Refused);
         assert_eq!(circuit.failed(client(1), &no_connection(), later), Some(PAUSE_FIRST * 2));
         let later = later + PAUSE_FIRST * 2;
-        assert_eq!(circuit.admits(client(2), later), Admission::Trial(later));
+        assert_eq!(circuit.admits(client(2), later), MilterAccess::Trial(later));
         circuit.connected();
-        assert_eq!(circuit.admits(client(1), later), Admission::Admitted);
+        assert_eq!(circuit.admits(client(1), later), MilterAccess::Admitted);
         let pauses: Vec<_> = (0..40).filter_map(|_| circuit.failed(client(1), &no_connection(), later)).collect();
         assert_eq!((pauses.len(), pauses[0], pauses[39]), (40, PAUSE_FIRST, PAUSE_MAX));
     }
@@ -236,17 +236,17 @@ mod tests {
             for _ in 0..1_000 {
                 assert_eq!(circuit.failed(client(1), &during_message(failure), now), None);
                 circuit.connected();
-                assert_eq!(circuit.admits(client(2), now), Admission::Admitted);
+                assert_eq!(circuit.admits(client(2), now), MilterAccess::Admitted);
             }
             // Nor do they prolong a pause that others began, too.
             assert_eq!(circuit.failed(client(2), &during_message(failure), now), Some(PAUSE_FIRST));
             now += PAUSE_FIRST;
             for n in 0..100 {
-                assert!(matches!(circuit.admits(client(100 + n), now), Admission::Trial(_)));
+                assert!(matches!(circuit.admits(client(100 + n), now), MilterAccess::Trial(_)));
                 assert_eq!(circuit.failed(client(1), &during_message(failure), now), None);
             }
             circuit.succeeded();
-            assert_eq!(circuit.admits(client(1), now), Admission::Admitted);
+            assert_eq!(circuit.admits(client(1), now), MilterAccess::Admitted);
         }
     }
 
@@ -259,9 +259,9 @@ mod tests {
         circuit.succeeded();
         let later = opened(&mut circuit, FailureKind::Broken, now);
         // It negotiates again: all are admitted, and only failures of two clients begin the next pause, a longer one.
-        assert_eq!(circuit.admits(client(3), later), Admission::Trial(later));
+        assert_eq!(circuit.admits(client(3), later), MilterAccess::Trial(later));
         circuit.connected();
-        assert_eq!(circuit.admits(client(4), later), Admission::Admitted);
+        assert_eq!(circuit.admits(client(4), later), MilterAccess::Admitted);
         assert_eq!(circuit.failed(client(1), &during_message(FailureKind::Broken), later), None);
         assert_eq!(circuit.failed(client(1), &during_message(FailureKind::Broken), later), None);
         assert_eq!(circuit.failed(client(2), &during_message(FailureKind::Broken), later), Some(PAUSE_FIRST * 2));
@@ -274,21 +274,21 @@ mod tests {
         let (mut circuit, begin) = (Circuit::default(), Instant::now());
         let now = opened(&mut circuit, FailureKind::Timeout, begin);
         circuit.connected();
-        assert_eq!(circuit.admits(client(1), now), Admission::Trial(now));
-        assert_eq!(circuit.admits(client(1), now), Admission::Refused, "one session of each client");
-        assert_eq!(circuit.admits(client(2), now), Admission::Trial(now));
+        assert_eq!(circuit.admits(client(1), now), MilterAccess::Trial(now));
+        assert_eq!(circuit.admits(client(1), now), MilterAccess::Refused, "one session of each client");
+        assert_eq!(circuit.admits(client(2), now), MilterAccess::Trial(now));
         // A trial that fails keeps its own client away, and nobody else.
         assert_eq!(circuit.failed(client(1), &during_message(FailureKind::Timeout), now), None);
         circuit.give_back(client(1), begin);
         let soon = now + PAUSE_MAX / 2;
-        assert_eq!(circuit.admits(client(1), soon), Admission::Refused);
-        assert_eq!(circuit.admits(client(3), soon), Admission::Trial(soon));
-        assert_eq!(circuit.admits(client(1), now + PAUSE_MAX), Admission::Trial(now + PAUSE_MAX));
+        assert_eq!(circuit.admits(client(1), soon), MilterAccess::Refused);
+        assert_eq!(circuit.admits(client(3), soon), MilterAccess::Trial(soon));
+        assert_eq!(circuit.admits(client(1), now + PAUSE_MAX), MilterAccess::Trial(now + PAUSE_MAX));
         // It fails for another, too.
         let pause = circuit.failed(client(3), &during_message(FailureKind::Timeout), soon);
         assert_eq!(pause, Some(PAUSE_FIRST * 2));
         circuit.succeeded();
-        assert_eq!(circuit.admits(client(1), soon), Admission::Admitted);
+        assert_eq!(circuit.admits(client(1), soon), MilterAccess::Admitted);
     }
 
     #[tokio::test(start_paused = true)]
@@ -297,12 +297,12 @@ mod tests {
             let mut circuit = Circuit::default();
             let now = opened(&mut circuit, failure, Instant::now());
             for _ in 0..100 {
-                let Admission::Trial(since) = circuit.admits(client(1), now) else { panic!("its slot is free") };
+                let MilterAccess::Trial(since) = circuit.admits(client(1), now) else { panic!("its slot is free") };
                 circuit.give_back(client(1), since);
             }
             // Nor does a client that holds its slot.
-            assert_eq!(circuit.admits(client(1), now), Admission::Trial(now));
-            assert_eq!(circuit.admits(client(9), now), Admission::Trial(now));
+            assert_eq!(circuit.admits(client(1), now), MilterAccess::Trial(now));
+            assert_eq!(circuit.admits(client(9), now), MilterAccess::Trial(now));
         }
     }
 
@@ -312,10 +312,10 @@ mod tests {
         let now = opened(&mut circuit, FailureKind::Timeout, Instant::now());
         let address = |n: usize| IpAddr::from(u32::try_from(n).expect("small").to_be_bytes());
         for n in 0..TRIALS_MAX {
-            assert_eq!(circuit.admits(address(n), now), Admission::Trial(now));
+            assert_eq!(circuit.admits(address(n), now), MilterAccess::Trial(now));
         }
-        assert_eq!(circuit.admits(address(TRIALS_MAX), now), Admission::Refused);
-        assert!(matches!(circuit.admits(address(TRIALS_MAX), now + PAUSE_MAX), Admission::Trial(_)));
+        assert_eq!(circuit.admits(address(TRIALS_MAX), now), MilterAccess::Refused);
+        assert!(matches!(circuit.admits(address(TRIALS_MAX), now + PAUSE_MAX), MilterAccess::Trial(_)));
         assert!(circuit.trials.len() <= TRIALS_MAX);
     }
 }

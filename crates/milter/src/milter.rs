@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use stentor_records::health::ServiceOutcomes;
 use tokio::time::Instant;
 
-use crate::circuit::{Admission, Circuit, CircuitClient};
+use crate::circuit::{Circuit, CircuitClient, MilterAccess};
 use crate::connection::{Connection, MilterFailure};
 use crate::protocol::{DATA_BYTES_MAX, FailureKind, MilterSettings, OnFailure};
 
@@ -177,9 +177,9 @@ impl Milter {
     ) -> Result<(Connection, Option<Trial>), MilterFailure> {
         let admission = self.circuit(client).lock().admits(client.address, Instant::now());
         let trial = match admission {
-            Admission::Refused => return Err(MilterFailure::untried()),
-            Admission::Admitted => None,
-            Admission::Trial(since) => Some(Trial { milter: self.clone(), client, since }),
+            MilterAccess::Refused => return Err(MilterFailure::untried()),
+            MilterAccess::Admitted => None,
+            MilterAccess::Trial(since) => Some(Trial { milter: self.clone(), client, since }),
         };
         // A trial shows whether it negotiates.
         if trial.is_none()

@@ -110,12 +110,13 @@ impl World {
     /// A session up to MAIL, and, if there is content, its message.
     async fn session(
         &self,
-        (n, is_trusted): (u8, bool),
+        client: Client,
         sender: &str,
         content: Option<&[u8]>,
     ) -> Result<MilteredMessage, MilterRefusal> {
+        let Client { n, is_trusted } = client;
         let address = [192, 0, 2, n].into();
-        let client = ClientFacts {
+        let facts = ClientFacts {
             address,
             counted_as: address,
             is_trusted,
@@ -125,7 +126,7 @@ impl World {
             login: None,
             tls: None,
         };
-        let session = self.milters.of(&client).expect("it applies");
+        let session = self.milters.of(&facts).expect("it applies");
         let mail = MailFrom::parse(sender.as_bytes(), 1_000_000).expect("a sender");
         session.chain().await.mail(MailFacts { helo: "x", id: "1", mail: &mail }).await?;
         let mut result = Ok(MilteredMessage::default());
@@ -138,7 +139,7 @@ impl World {
         result
     }
 
-    async fn sends(&self, client: (u8, bool), sender: &str) -> bool {
+    async fn sends(&self, client: Client, sender: &str) -> bool {
         self.session(client, sender, Some(b"Subject: x\r\n\r\nx\r\n")).await.is_ok()
     }
 }
@@ -169,9 +170,16 @@ impl Content for Octets<'_> {
 const GOOD: &str = "<good@x.test>";
 const BAD: &str = "<bad@x.test>";
 /// Clients: two untrusted ones and a trusted one.
-const ANN: (u8, bool) = (1, false);
-const BOB: (u8, bool) = (2, false);
-const OURS: (u8, bool) = (3, true);
+/// A client with the address 192.0.2.n.
+#[derive(Clone, Copy)]
+struct Client {
+    n: u8,
+    is_trusted: bool,
+}
+
+const ANN: Client = Client { n: 1, is_trusted: false };
+const BOB: Client = Client { n: 2, is_trusted: false };
+const OURS: Client = Client { n: 3, is_trusted: true };
 
 #[tokio::test]
 async fn a_field_longer_than_a_packet_is_no_failure() {
@@ -211,10 +219,10 @@ async fn a_client_whose_mail_breaks_the_milter_affects_only_itself() {
 async fn failures_of_untrusted_clients_never_pause_it_for_trusted_ones() {
     let world = World::new(EndAction::Closes, 0, OnFailure::Tempfail);
     for n in 1..20 {
-        assert!(!world.sends((n, false), BAD).await);
+        assert!(!world.sends(Client { n: n, is_trusted: false }, BAD).await);
     }
-    assert!(!world.sends((100, false), GOOD).await, "paused for them");
-    assert!(world.sends((1, true), GOOD).await, "whatever the address");
+    assert!(!world.sends(Client { n: 100, is_trusted: false }, GOOD).await, "paused for them");
+    assert!(world.sends(Client { n: 1, is_trusted: true }, GOOD).await, "whatever the address");
 }
 
 /// Address probes, or spam that ends at RCPT.

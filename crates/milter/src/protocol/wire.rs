@@ -2,8 +2,8 @@
 //!
 //! A packet to a milter has at most [`DATA_BYTES_MAX`] octets of data. libmilter closes the connection after a larger
 //! one (`mi_rd_cmd` in comm.c). sendmail never sends one (`milter_write` in milter.c) and limits the whole header to
-//! 32 KiB by default; Postfix sends fields whole, up to its `header_size_limit` of 100 KiB. Here a text that is too long
-//! is cut in what the milter gets, and nowhere else: otherwise a client could make a milter fail at will.
+//! 32 KiB by default; Postfix sends fields whole, up to its `header_size_limit` of 100 KiB. Here a text that is too
+//! long is cut in what the milter gets, and nowhere else: otherwise a client could make a milter fail at will.
 //!
 //! Promise: [`Packets`] holds at most one packet of [`PACKET_BYTES_MAX`]; a larger one is an error as soon as its
 //! length is known.

@@ -229,7 +229,8 @@ impl Deferrals {
                 match site.offers.iter_mut().find(|offers| offers.host == *host) {
                     Some(offers) => _ = offers.deferrals.insert(slot),
                     None => {
-                        site.offers.push(HostOffers { host: *host, deferrals: IdSet::one(slot), last: 0, passed: 0 })
+                        let deferrals = IdSet::one(slot);
+                        site.offers.push(HostOffers { host: *host, deferrals, last: 0, passed: 0 });
                     }
                 }
             }
