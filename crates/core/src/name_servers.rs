@@ -4,10 +4,9 @@
 //! unreadable or without a name server is logged once, and the previous name servers stay in use. A lookup in progress
 //! keeps the resolver with which it began ([`Resolver::with_name_servers`]).
 
-use std::fs::Metadata;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,16 +18,17 @@ use crate::Core;
 /// Time between two looks at the file.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Inode, size, mtime and ctime.
-type Stamp = (u64, u64, [i64; 4]);
+/// Inode, size, mtime and ctime; `None` if the file is missing or inaccessible.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp(Option<(u64, u64, [i64; 4])>);
 
-/// A file that is read when it has changed. A stamp is None if the file is missing or inaccessible.
+/// A file that is read when it has changed.
 struct NameServerFile {
     path: PathBuf,
     /// At the last reading.
-    read: Option<Option<Stamp>>,
+    read: Option<Stamp>,
     /// At the last look. A file that is being written is read once it has not changed between two looks.
-    last: Option<Option<Stamp>>,
+    last: Option<Stamp>,
 }
 
 impl NameServerFile {
@@ -38,7 +38,7 @@ impl NameServerFile {
 
     /// Reads the file if it has changed. Blocks.
     fn look(&mut self) -> Option<Result<Vec<SocketAddr>, String>> {
-        let now = Some(std::fs::metadata(&self.path).ok().as_ref().map(stamp));
+        let now = Some(Stamp::of(&self.path));
         let was = std::mem::replace(&mut self.last, now);
         if now != was || now == self.read {
             return None;
@@ -48,8 +48,15 @@ impl NameServerFile {
     }
 }
 
-fn stamp(file: &Metadata) -> Stamp {
-    (file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
+impl Stamp {
+    fn of(path: &Path) -> Stamp {
+        let file = std::fs::metadata(path).ok();
+        Stamp(
+            file.map(|file| {
+                (file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
+            }),
+        )
+    }
 }
 
 /// Replaces the resolver when the file names other servers, until the process ends. Returns at once if the

@@ -219,7 +219,7 @@ async fn a_client_whose_mail_breaks_the_milter_affects_only_itself() {
 async fn failures_of_untrusted_clients_never_pause_it_for_trusted_ones() {
     let world = World::new(EndAction::Closes, 0, OnFailure::Tempfail);
     for n in 1..20 {
-        assert!(!world.sends(Client { n: n, is_trusted: false }, BAD).await);
+        assert!(!world.sends(Client { n, is_trusted: false }, BAD).await);
     }
     assert!(!world.sends(Client { n: 100, is_trusted: false }, GOOD).await, "paused for them");
     assert!(world.sends(Client { n: 1, is_trusted: true }, GOOD).await, "whatever the address");

@@ -226,12 +226,11 @@ impl Deferrals {
                 if deferral.refusal(*host).is_some_and(|refusal| !refusal.may_attempt(now)) {
                     continue;
                 }
-                match site.offers.iter_mut().find(|offers| offers.host == *host) {
-                    Some(offers) => _ = offers.deferrals.insert(slot),
-                    None => {
-                        let deferrals = IdSet::one(slot);
-                        site.offers.push(HostOffers { host: *host, deferrals, last: 0, passed: 0 });
-                    }
+                if let Some(offers) = site.offers.iter_mut().find(|offers| offers.host == *host) {
+                    offers.deferrals.insert(slot);
+                } else {
+                    let deferrals = IdSet::one(slot);
+                    site.offers.push(HostOffers { host: *host, deferrals, last: 0, passed: 0 });
                 }
             }
         }

@@ -111,7 +111,7 @@ mod tests {
             assert!(found.len() == 1 && found[0].starts_with(expected), "{text}{found:#?}");
             assert!(!found[0].contains("warning: "), "{text}{found:#?}");
         }
-        let found = findings(folder.path(), "[[tls.certificates]]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n");
+        let found = findings(folder.path(), "[[tls.certificates]]\nchain = \"cert.pem\"\nkey = \"key.pem\"\n");
         assert!(found.iter().any(|one| one.contains("cert.pem") && !one.contains("warning: ")), "{found:#?}");
     }
 

@@ -105,9 +105,11 @@ fn a_list_without_an_owner_has_its_failures_in_the_posts_report() {
         text.contains(&format!("    and 2 more recipients failed: `stentor trace {id} --only bounced,expired")),
         "{text}"
     );
-    let shown = server.operator_text(&["trace", &id, "--only", "bounced,expired"]);
-    assert!(people[..12].iter().all(|one| shown.contains(one)), "{shown}");
-    let row = &server.ask(&["report", &id]).expect("it is known")["rows"][0];
+    wait_until("the history has all of them", || {
+        let shown = server.operator_text(&["trace", &id, "--only", "bounced,expired"]);
+        people[..12].iter().all(|one| shown.contains(one))
+    });
+    let row = &server.ask(&["report", &id]).expect("it is known")["post_rows"][0];
     assert_eq!((row["bounced"].as_u64(), row["failed"][0]["fate"].as_str()), (Some(12), Some("bounced")), "{row}");
 }
 

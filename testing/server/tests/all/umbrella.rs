@@ -427,7 +427,7 @@ fn assert_kept_while_it_hangs(call: &str) {
     wait_until("the lists are a condition", || {
         told(&server, &["status"]).contains("the subscribers file cannot be used: its file system does not respond")
     });
-    assert_eq!(told(&server, &["reload"]).trim(), "configuration reloaded");
+    assert!(told(&server, &["reload"]).starts_with("configuration reloaded\n"));
     post(&lab, &server, "still@test", &expected);
 
     let_return(&server, call);
