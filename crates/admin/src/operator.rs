@@ -1,6 +1,7 @@
 //! Carries out operators' verbs on the running server. Answers come from memory; long counts are done in slices, so
 //! that the queue's lock is never held for long.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use stentor_core::limits::Limit;
 use stentor_core::{Core, log};
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
+use stentor_queue::store::Store;
 use stentor_records::civil::Zone;
 use stentor_records::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
@@ -96,6 +98,24 @@ pub struct Operator {
     watching: Semaphore,
 }
 
+/// Suspensions that `status` shows, with the ends and reasons of those that have one, and the number of all.
+struct Suspensions {
+    shown: Vec<String>,
+    ends: BTreeMap<String, Ms>,
+    reasons: BTreeMap<String, String>,
+    total: u64,
+}
+
+impl Suspensions {
+    fn of(store: &Store) -> Suspensions {
+        let shown: Vec<String> = store.suspended().take(SUSPENDED_SHOWN_MAX).map(str::to_owned).collect();
+        let end = |what: &String| Some((what.clone(), store.suspended_until(what)?));
+        let reason = |what: &String| Some((what.clone(), store.suspended_reason(what)?.to_owned()));
+        let (ends, reasons) = (shown.iter().filter_map(end).collect(), shown.iter().filter_map(reason).collect());
+        Suspensions { shown, ends, reasons, total: store.suspended_len() as u64 }
+    }
+}
+
 /// The operator's action in progress.
 fn action(core: &Core) -> Option<ActionView> {
     core.live.action.now().map(|action| ActionView {
@@ -134,13 +154,7 @@ impl Operator {
         let (messages, addresses, recipients, connections_out, stopping) = core
             .with(|hub, _| (hub.store.len(), hub.store.book.len(), fates(hub), hub.connections(), hub.is_stopping()));
         let (held, lock_held_at) = core.held.take();
-        let (suspended, suspended_until, suspended_reasons, suspended_total) = core.with(|hub, _| {
-            let shown: Vec<String> = hub.store.suspended().take(SUSPENDED_SHOWN_MAX).map(str::to_owned).collect();
-            let ends = shown.iter().filter_map(|what| Some((what.clone(), hub.store.suspended_until(what)?))).collect();
-            let reason = |what: &String| Some((what.clone(), hub.store.suspended_reason(what)?.to_owned()));
-            let reasons = shown.iter().filter_map(reason).collect();
-            (shown, ends, reasons, hub.store.suspended_len() as u64)
-        });
+        let suspensions = core.with(|hub, _| Suspensions::of(&hub.store));
         let submissions = core.submissions.lock().clone();
         let settings = core.settings();
         let (standing_bounces, in_passing) =
@@ -180,10 +194,10 @@ impl Operator {
             history_bytes: core.history.status().bytes,
             lock_held_us_max: held.as_micros() as u64,
             lock_held_at,
-            suspended,
-            suspended_total,
-            suspended_until,
-            suspended_reasons,
+            suspended: suspensions.shown,
+            suspended_total: suspensions.total,
+            suspended_until: suspensions.ends,
+            suspended_reasons: suspensions.reasons,
             standing_bounces,
             standing_bounced: in_passing + counters.standing_bounced.load(Ordering::Relaxed),
             queue_only,
