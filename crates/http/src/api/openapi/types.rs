@@ -48,8 +48,9 @@ impl Types {
     pub fn read() -> Types {
         let mut types = Types::default();
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for file in fs::read_dir(crates.join("control/src")).unwrap() {
-            types.add(&file.unwrap().path());
+        let files = fs::read_dir(crates.join("control/src")).unwrap().map(|file| file.unwrap().path());
+        for file in files.filter(|path| path.is_file()) {
+            types.add(&file);
         }
         for source in SOURCES {
             types.add(&crates.join(source));
