@@ -90,10 +90,10 @@ pub struct Chain {
 
 impl Chain {
     pub(crate) fn new(milters: Vec<Arc<Milter>>, client: &ClientFacts, hostname: &str) -> Chain {
-        let in_circuit = CircuitClient { address: client.counted_as, is_trusted: client.is_trusted };
+        let circuit_client = CircuitClient { address: client.counted_as, is_trusted: client.is_trusted };
         let one = |milter| SessionMilter {
             milter,
-            client: in_circuit,
+            client: circuit_client,
             connection: None,
             trial: None,
             state: MilterState::Skipped,
@@ -314,10 +314,11 @@ impl SessionMilter {
     ) -> Result<MilterReply, MilterFailure> {
         let Some(connection) = &mut self.connection else { return Ok(MilterReply::Continue) };
         tell(&mut connection.session);
-        if let Some(event) = connection.session.take_shortened() {
-            self.milter.log_shortened(event);
+        self.log_shortened();
+        match &mut self.connection {
+            Some(connection) => connection.reply(limit).await,
+            None => Ok(MilterReply::Continue),
         }
-        connection.reply(limit).await
     }
 
     /// Sends an event, preceded by MAIL if necessary, and judges the reply.
@@ -342,6 +343,9 @@ impl SessionMilter {
         let is_over = self.is_over();
         if is_mail && reply.is_ok() && self.connection.is_some() {
             self.milter.has_answered_mail(is_over);
+        }
+        if reply.is_ok() && self.take_decision() {
+            self.succeeded();
         }
         // It decided at MAIL with RCPT already sent: whether a reply to that follows is unknown, so the connection
         // cannot be used again.
@@ -380,7 +384,7 @@ impl SessionMilter {
         }
         while self.connection.is_none() {
             (self.refuses, self.helo) = (None, None);
-            // One that was held for a lost connection would refuse the next.
+            // Ends the trial of a lost connection, which would block this one.
             self.trial = None;
             let (connection, trial) = self.milter.connect(self.client).await?;
             (self.connection, self.trial) = (Some(connection), trial);
@@ -421,7 +425,6 @@ impl SessionMilter {
                 Ok(Some(self.name()))
             }
             MilterReply::Refuse(reply) => {
-                self.succeeded();
                 let result = if reply.is_temporary() { MilterResult::Tempfail } else { MilterResult::Reject };
                 self.milter.counters.count(result);
                 Err(MilterRefusal { reply, by: self.name() })
@@ -432,6 +435,18 @@ impl SessionMilter {
     /// Records the milter's decision on a message.
     pub fn succeeded(&self) {
         self.milter.succeeded(self.client);
+    }
+
+    /// Whether the milter has decided on a message since the last call.
+    pub fn take_decision(&mut self) -> bool {
+        self.connection.as_mut().is_some_and(|connection| connection.session.take_decision())
+    }
+
+    /// Logs an event of which the milter got only a part.
+    pub fn log_shortened(&mut self) {
+        if let Some(event) = self.connection.as_mut().and_then(|connection| connection.session.take_shortened()) {
+            self.milter.log_shortened(self.client, event);
+        }
     }
 
     /// Handles a failure as configured.

@@ -1,20 +1,20 @@
 //! Pauses the use of a failing milter, so that not every session waits for it.
 //!
-//! Promise: one client cannot make a milter be skipped for others. There is a circuit for trusted clients and one for
+//! Promise: no client can make others skip a milter. There is a circuit for trusted clients and one for
 //! untrusted ones, and neither affects the other. A connection that a milter drops during a client's message is
 //! evidence about that message first, since clients choose what it contains. So a circuit opens only
-//! - at once, if connecting or negotiating fails, when the milter has received nothing of a client, or
+//! - at once, if connecting or negotiating fails, when the milter has received nothing from a client, or
 //! - after [`FAILURES_MAX`] failures without a decision on a message between them, if at least two clients had them
 //!   since the last pause began or ended.
 //!
-//! So a milter that is down is found by the first connection, and one that fails on all mail by the mail of two
-//! clients. If all mail comes from one client, sessions keep trying, each for at most its timeout.
+//! So the first connection finds a milter that is down, and mail of two clients one that fails on all mail. If all mail
+//! comes from one client, sessions keep trying, each for at most its timeout.
 //!
 //! States: closed (all sessions use it); open until a time (no session does); then in trial.
 //! - If the milter could not be reached, one session tries to connect, which no client can prolong.
 //! - Otherwise one session of each client may try, so that a client that never ends a message cannot keep the milter
-//!   from others. A trial ends with its transaction and does not count unless it fails: its client then waits for
-//!   [`PAUSE_MAX`], and others do not.
+//!   from others. A trial ends with its transaction, and counts for [`PAUSE_MAX`] at most. If it fails, its client's
+//!   sessions skip the milter for [`PAUSE_MAX`].
 //! - The circuit closes as soon as a connection is negotiated. After a timeout during a message it closes only when the
 //!   milter decides on a message: one that hangs there usually still negotiates, and would delay all sessions again.
 //!   Sessions that fail without waiting need no such protection.
@@ -77,7 +77,7 @@ impl FailedClients {
 pub struct Circuit {
     /// Failures since its last decision on a message.
     failures: u32,
-    /// Pauses since then.
+    /// Pauses since its last decision on a message.
     pauses: u32,
     clients: FailedClients,
     /// End of the pause, which is followed by trials.
@@ -87,7 +87,7 @@ pub struct Circuit {
     last: Option<FailureKind>,
     /// Whether the last failure was to connect or negotiate.
     is_unreachable: bool,
-    /// Whether there was a timeout during a message since then.
+    /// Whether an answer during a message timed out since its last decision on one.
     has_hung: bool,
 }
 
@@ -124,8 +124,12 @@ impl Circuit {
     /// Records a failure. Returns the pause that begins, if any.
     pub fn failed(&mut self, client: IpAddr, failed: &MilterFailure, now: Instant) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
-        (self.last, self.is_unreachable) = (Some(failed.failure), failed.is_general);
-        if !failed.is_general {
+        // A session from before the pause shows nothing new.
+        if self.open_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        (self.last, self.is_unreachable) = (Some(failed.failure), failed.is_before_client);
+        if !failed.is_before_client {
             self.has_hung |= failed.failure == FailureKind::Timeout;
             self.clients.add(client);
             if self.failures < FAILURES_MAX || self.clients != FailedClients::Several {
@@ -140,8 +144,7 @@ impl Circuit {
         self.pauses = self.pauses.saturating_add(1);
         self.clients = FailedClients::None;
         self.trials.clear();
-        // A failure of a session from before the pause does not shorten it.
-        self.open_until = self.open_until.max(Some(now + pause));
+        self.open_until = Some(now + pause);
         Some(pause)
     }
 
@@ -193,11 +196,16 @@ mod tests {
     }
 
     fn during_message(failure: FailureKind) -> MilterFailure {
-        MilterFailure { failure, why: String::new(), is_untried: false, is_general: false }
+        MilterFailure { failure, why: String::new(), is_untried: false, is_before_client: false }
     }
 
     fn no_connection() -> MilterFailure {
-        MilterFailure { failure: FailureKind::Unreachable, why: String::new(), is_untried: false, is_general: true }
+        MilterFailure {
+            failure: FailureKind::Unreachable,
+            why: String::new(),
+            is_untried: false,
+            is_before_client: true,
+        }
     }
 
     /// Opens it by failures of clients 1 and 2; returns when the pause has ended.
@@ -224,8 +232,15 @@ mod tests {
         assert_eq!(circuit.admits(client(2), later), MilterAccess::Trial(later));
         circuit.connected();
         assert_eq!(circuit.admits(client(1), later), MilterAccess::Admitted);
-        let pauses: Vec<_> = (0..40).filter_map(|_| circuit.failed(client(1), &no_connection(), later)).collect();
-        assert_eq!((pauses.len(), pauses[0], pauses[39]), (40, PAUSE_FIRST, PAUSE_MAX));
+        let (mut now, mut last) = (later, PAUSE_FIRST);
+        for n in 0..40 {
+            last = circuit.failed(client(1), &no_connection(), now).expect("a pause");
+            assert_eq!(last, PAUSE_FIRST.saturating_mul(1 << n.min(8)).min(PAUSE_MAX));
+            // Sessions that were connecting meanwhile do not lengthen it.
+            assert_eq!(circuit.failed(client(2), &no_connection(), now), None);
+            now += last;
+        }
+        assert_eq!(last, PAUSE_MAX);
     }
 
     /// Whatever it sends, a client affects only itself.

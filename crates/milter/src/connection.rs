@@ -23,33 +23,33 @@ pub(crate) struct MilterFailure {
     pub why: String,
     /// Whether the milter was not tried, so that it is not a new failure.
     pub is_untried: bool,
-    /// Whether it failed before it had received anything of a client.
-    pub is_general: bool,
+    /// Whether it failed to connect or negotiate, before it received anything from a client.
+    pub is_before_client: bool,
 }
 
 impl MilterFailure {
     pub fn untried() -> MilterFailure {
         let why = "skipped after its recent failure".to_owned();
-        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: true, is_general: false }
+        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: true, is_before_client: false }
     }
 
     /// The failure if other milters used up the total time.
     pub fn late(all: Duration) -> MilterFailure {
         let why = format!("skipped: other milters used the {} minutes for all", all.as_secs() / 60);
-        MilterFailure { failure: FailureKind::Timeout, why, is_untried: true, is_general: false }
+        MilterFailure { failure: FailureKind::Timeout, why, is_untried: true, is_before_client: false }
     }
 
     fn unreachable(why: String) -> MilterFailure {
-        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: false, is_general: true }
+        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: false, is_before_client: true }
     }
 
     pub fn broken(why: impl std::fmt::Display) -> MilterFailure {
-        MilterFailure { failure: FailureKind::Broken, why: why.to_string(), is_untried: false, is_general: false }
+        MilterFailure { failure: FailureKind::Broken, why: why.to_string(), is_untried: false, is_before_client: false }
     }
 
     fn silent(limit: Duration) -> MilterFailure {
         let why = format!("no answer in {} s", limit.as_secs_f64());
-        MilterFailure { failure: FailureKind::Timeout, why, is_untried: false, is_general: false }
+        MilterFailure { failure: FailureKind::Timeout, why, is_untried: false, is_before_client: false }
     }
 }
 
@@ -151,7 +151,7 @@ impl Connection {
             Ok(_) => MilterFailure::broken("it did not negotiate"),
             Err(failed) => failed,
         };
-        Err(MilterFailure { is_general: true, ..failed })
+        Err(MilterFailure { is_before_client: true, ..failed })
     }
 
     /// The reply to the last event sent; "continue" if no answer is owed.

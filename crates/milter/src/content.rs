@@ -104,6 +104,8 @@ impl Chain {
         for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
             let mut requested = RequestedChanges::default();
             let shown = one.show(&self.macros, &message, content, &mut buffer, limits, &mut requested).await;
+            one.log_shortened();
+            let has_decided = one.take_decision();
             one.close_if_it_owes();
             let reply = match shown {
                 Ok(reply @ (MilterReply::Continue | MilterReply::Accept | MilterReply::Skip)) => {
@@ -119,6 +121,8 @@ impl Chain {
             content.forget();
             if reply.as_ref().is_ok_and(|reply| matches!(reply, MilterReply::Continue | MilterReply::Accept)) {
                 one.milter.counters.count(MilterResult::Accept);
+            }
+            if has_decided && reply.is_ok() {
                 one.succeeded();
             }
             miltered.discard = one.judge(reply)?;
@@ -139,9 +143,6 @@ impl SessionMilter {
     /// before it had received everything gets one event at a time from then on, so that its connections can be kept.
     fn close_if_it_owes(&mut self) {
         let Some(connection) = &mut self.connection else { return };
-        if let Some(event) = connection.session.take_shortened() {
-            self.milter.log_shortened(event);
-        }
         if connection.session.is_cut_short() {
             self.milter.decides_early();
         }

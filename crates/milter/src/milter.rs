@@ -175,8 +175,8 @@ impl Milter {
         self: &Arc<Self>,
         client: CircuitClient,
     ) -> Result<(Connection, Option<Trial>), MilterFailure> {
-        let admission = self.circuit(client).lock().admits(client.address, Instant::now());
-        let trial = match admission {
+        let access = self.circuit(client).lock().admits(client.address, Instant::now());
+        let trial = match access {
             MilterAccess::Refused => return Err(MilterFailure::untried()),
             MilterAccess::Admitted => None,
             MilterAccess::Trial(since) => Some(Trial { milter: self.clone(), client, since }),
@@ -188,7 +188,8 @@ impl Milter {
             return Ok((connection, None));
         }
         let connection = Connection::open(&self.settings).await?;
-        if self.is_connected_well(client) {
+        self.circuit(client).lock().connected();
+        if self.is_healthy() {
             self.outcomes.success();
         }
         Ok((connection, trial))
@@ -246,18 +247,18 @@ impl Milter {
         });
     }
 
-    /// Records a good connection in a circuit; returns whether there is no failure left. A milter that fails during
-    /// messages may still accept every connection.
-    fn is_connected_well(&self, client: CircuitClient) -> bool {
-        let mut circuit = self.circuit(client).lock();
-        circuit.connected();
-        !circuit.is_failing()
+    /// Whether health sees no failure. Those on untrusted mail count only once they began a pause, since clients choose
+    /// what their mail contains. A milter that fails during messages may still accept every connection.
+    fn is_healthy(&self) -> bool {
+        !self.trusted.lock().is_failing() && !self.untrusted.lock().is_open()
     }
 
-    /// Records an answer for a message.
+    /// Records a decision on a client's message.
     pub(crate) fn succeeded(&self, client: CircuitClient) {
         self.circuit(client).lock().succeeded();
-        self.outcomes.success();
+        if self.is_healthy() {
+            self.outcomes.success();
+        }
     }
 
     /// Tests connection and negotiation, within a time limit, while no session does.
@@ -266,29 +267,25 @@ impl Milter {
             Ok(Ok(mut connection)) => {
                 connection.session.quit();
                 connection.write_now();
-                let mut is_well = true;
-                for circuit in [&self.trusted, &self.untrusted] {
-                    let mut circuit = circuit.lock();
-                    circuit.connected();
-                    is_well &= !circuit.is_failing();
-                }
-                if is_well { self.outcomes.success() } else { self.outcomes.probed() }
+                self.trusted.lock().connected();
+                self.untrusted.lock().connected();
+                if self.is_healthy() { self.outcomes.success() } else { self.outcomes.probed() }
             }
             Ok(Err(failed)) => self.outcomes.failure(failed.why),
             Err(_) => self.outcomes.failure(format_args!("no answer in {} s", limit.as_secs_f64())),
         }
     }
 
-    /// The action on mail for its last kind of failure.
+    /// The action for the last failure on trusted clients' mail, else on untrusted clients'.
     pub fn failure_action(&self) -> OnFailure {
         let trusted = self.trusted.lock().last_failure();
         let last = trusted.or_else(|| self.untrusted.lock().last_failure());
-        // One that was only probed counts as unreachable.
+        // Without either, only a probe has failed.
         self.settings.action(last.unwrap_or(FailureKind::Unreachable))
     }
 
-    /// Counts and logs a failure in a client's session. A failure on an untrusted client's message alone is no sign of
-    /// bad health: otherwise anybody could make load balancers avoid this server.
+    /// Counts and logs a failure in a client's session. Failures on untrusted mail do not count as bad health until
+    /// they begin a pause: otherwise anybody could make load balancers avoid this server.
     pub(crate) fn failed(&self, client: CircuitClient, failed: &MilterFailure) {
         self.counters.count(failed.failure.into());
         if failed.is_untried {
@@ -307,16 +304,16 @@ impl Milter {
         tracing::warn!(milter = %self.settings.name, client = %client.address, "milter failed: {}{paused}", failed.why);
     }
 
-    /// Logs that it got only the beginning of an event.
-    pub(crate) fn log_shortened(&self, event: &str) {
+    /// Logs that it got only a part of an event of a client.
+    pub(crate) fn log_shortened(&self, client: CircuitClient, event: &str) {
         let now = Instant::now();
         let mut last = self.shortened.lock();
         if last.is_none_or(|last| now.duration_since(last) >= SHORTENED_INTERVAL) {
             *last = Some(now);
             drop(last);
             tracing::warn!(
-                milter = %self.settings.name,
-                "{event} exceeds the {DATA_BYTES_MAX} octets of a milter packet; the milter gets its beginning"
+                milter = %self.settings.name, client = %client.address,
+                "{event} or its macros exceed the {DATA_BYTES_MAX} octets of a milter packet; the milter gets only a part"
             );
         }
     }

@@ -74,6 +74,13 @@ struct World {
     _folder: tempfile::TempDir,
 }
 
+/// A client with the address 192.0.2.n.
+#[derive(Clone, Copy)]
+struct Client {
+    n: u8,
+    is_trusted: bool,
+}
+
 impl World {
     fn new(fails: EndAction, failures: u32, on_failure: OnFailure) -> World {
         let folder = tempfile::tempdir().expect("a folder");
@@ -169,14 +176,7 @@ impl Content for Octets<'_> {
 
 const GOOD: &str = "<good@x.test>";
 const BAD: &str = "<bad@x.test>";
-/// Clients: two untrusted ones and a trusted one.
-/// A client with the address 192.0.2.n.
-#[derive(Clone, Copy)]
-struct Client {
-    n: u8,
-    is_trusted: bool,
-}
-
+// Two untrusted clients and a trusted one.
 const ANN: Client = Client { n: 1, is_trusted: false };
 const BOB: Client = Client { n: 2, is_trusted: false };
 const OURS: Client = Client { n: 3, is_trusted: true };

@@ -84,6 +84,8 @@ pub struct MilterSession {
     counts_right: bool,
     /// The first event that was not sent completely.
     shortened: Option<&'static str>,
+    /// It has decided on a message, and nobody has asked yet.
+    has_decided: bool,
 }
 
 impl MilterSession {
@@ -101,6 +103,7 @@ impl MilterSession {
             known: MessageKnowledge::None,
             counts_right: false,
             shortened: None,
+            has_decided: false,
         }
     }
 
@@ -148,6 +151,11 @@ impl MilterSession {
     /// The first event since the last call that was longer than a packet, so that the milter got only its beginning.
     pub fn take_shortened(&mut self) -> Option<&'static str> {
         self.shortened.take()
+    }
+
+    /// Whether it has decided on a message since the last call: by a reply of its own, not one about the connection.
+    pub fn take_decision(&mut self) -> bool {
+        std::mem::take(&mut self.has_decided)
     }
 
     /// Adds octets received from the milter.
@@ -221,12 +229,14 @@ impl MilterSession {
             MilterReply::Refuse(_) if is_early || matches!(told, Command::Rcpt | Command::Unknown) => {}
             // Between messages there is nothing to accept.
             MilterReply::Accept if told == Command::Unknown && self.known != MessageKnowledge::Begun => {}
-            MilterReply::Accept | MilterReply::Discard | MilterReply::Refuse(_) => self.over = EndScope::Message,
+            MilterReply::Accept | MilterReply::Discard | MilterReply::Refuse(_) => {
+                (self.over, self.has_decided) = (EndScope::Message, true);
+            }
             MilterReply::Skip => self.skips_body = true,
             MilterReply::Continue => {}
         }
         if told == Command::EndOfMessage {
-            self.over = EndScope::Message;
+            (self.over, self.has_decided) = (EndScope::Message, true);
             self.counts_right = self.packets.is_empty();
             self.known =
                 if *reply == MilterReply::Continue { MessageKnowledge::Finished } else { MessageKnowledge::None };
@@ -459,6 +469,30 @@ mod tests {
         go_on(session);
         session.end(&none);
         sent(session)
+    }
+
+    /// A refused client, name or recipient is no decision on a message: it shows nothing about the end of the data.
+    #[test]
+    fn only_replies_that_end_a_message_are_decisions() {
+        let none = Macros::default();
+        let mut session = ready(0, 0);
+        session.connect(CLIENT, &none);
+        assert!(answer(&mut session, b'r', b"").is_ok() && !session.take_decision());
+        session.helo("h", &none);
+        assert!(answer(&mut session, b'r', b"").is_ok() && !session.take_decision());
+        session.mail(&["<>"], &none);
+        go_on(&mut session);
+        session.rcpt(&["<a@x.test>"], &none);
+        assert!(answer(&mut session, b'r', b"").is_ok() && !session.take_decision());
+        session.data(&none);
+        go_on(&mut session);
+        assert!(!session.take_decision());
+        session.end(&none);
+        go_on(&mut session);
+        assert!(session.take_decision() && !session.take_decision(), "once");
+        session.abort();
+        session.mail(&["<>"], &none);
+        assert!(answer(&mut session, b'r', b"").is_ok() && session.take_decision(), "refused at MAIL");
     }
 
     #[test]
