@@ -1,7 +1,7 @@
 """Relay compared with its limit, the source straight into the sink: throughput, CPU per message, one processor and all, and
 resident memory after a burst.
 
-No server can reach the limit: source and sink share the processors, and nothing runs between them."""
+No server can reach the limit: its run has the same source and sink on the same processors, and no server between them."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from sources import command_text, smtp_source
 SESSIONS = 20
 MESSAGES = 5000
 LENGTH = 4096
-# Shares of the limit and CPU ms a message, with a session each and with sessions kept.
+# Shares of the limit and CPU ms per message, with a session each and with sessions kept.
 SHARE = {False: 0.70, True: 0.65}
 CPU_MS = {False: 0.080, True: 0.045}
 

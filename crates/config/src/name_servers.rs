@@ -39,7 +39,10 @@ fn parse_resolv_conf(text: &str) -> Vec<SocketAddr> {
 
 /// The warning that neither the configuration nor the system's file names a name server.
 pub(super) fn warning(config: &Path, dns: &DnsConfig, system: &Path) -> Option<Diagnostic> {
-    let why = system_name_servers(system).err().filter(|_| dns.is_from_system)?;
+    if !dns.is_from_system {
+        return None;
+    }
+    let why = system_name_servers(system).err()?;
     let message = format!(
         "`servers` in [dns] is not set, and {why}; a server that starts now queries {LOCAL}, and mail waits if nothing \
          answers there; a running server keeps its name servers; correct the file, or set `servers`"

@@ -56,16 +56,16 @@ impl RequestSize {
     }
 
     /// Tries more events per request once [`GROWS_AFTER`] requests were accepted. Call after each accepted request.
-    pub fn grow_after_acceptance(&mut self) {
+    pub fn after_acceptance(&mut self) {
         (self.accepted, self.refusals) = (self.accepted + 1, 0);
         if self.accepted >= GROWS_AFTER {
             (self.accepted, self.events_max) = (0, self.events_max.saturating_mul(2).min(self.batch_max));
         }
     }
 
-    /// Halves the request, or counts the refusal of an event that is alone. Call after each refused request, with the
-    /// number of its events.
-    pub fn shrink_after_refusal(&mut self, events: usize) -> RefusalStep {
+    /// Returns the step after a refused request of so many events: halve it, retry its only event, or drop that event
+    /// and restore the full size.
+    pub fn after_refusal(&mut self, events: usize) -> RefusalStep {
         self.accepted = 0;
         if events > 1 {
             (self.events_max, self.refusals) = (events / 2, 0);
@@ -93,10 +93,10 @@ mod tests {
             let to = (from + size.events_max()).min(events.len());
             requests += 1;
             if accepts(&events[from..to]) {
-                size.grow_after_acceptance();
+                size.after_acceptance();
                 accepted.extend(&events[from..to]);
                 from = to;
-            } else if size.shrink_after_refusal(to - from) == RefusalStep::Drop {
+            } else if size.after_refusal(to - from) == RefusalStep::Drop {
                 dropped.push(events[from]);
                 assert_eq!(to, from + 1);
                 from = to;
@@ -127,10 +127,10 @@ mod tests {
         // A smaller limit for a time leaves no trace.
         let mut size = RequestSize::new(500);
         for events in [500, 250, 125, 62] {
-            assert_eq!(size.shrink_after_refusal(events), RefusalStep::Halve);
+            assert_eq!(size.after_refusal(events), RefusalStep::Halve);
         }
         assert!(size.is_reduced());
-        (0..GROWS_AFTER * 5).for_each(|_| size.grow_after_acceptance());
+        (0..GROWS_AFTER * 5).for_each(|_| size.after_acceptance());
         assert_eq!((size.events_max(), size.is_reduced()), (500, false));
     }
 

@@ -206,7 +206,7 @@ impl Sender {
                     self.record_acceptance(events.len(), attempt);
                     DeliveryStep::Next
                 }
-                Err(failure) => self.handle_refusal(events, &failure),
+                Err(failure) => self.handle_failure(events, &failure),
             };
             match step {
                 DeliveryStep::Again(pause) => {
@@ -230,7 +230,7 @@ impl Sender {
     fn record_acceptance(&mut self, events: usize, attempt: u64) {
         self.state.events.fetch_add(events as u64, Ordering::Relaxed);
         self.state.batches.fetch_add(1, Ordering::Relaxed);
-        self.size.grow_after_acceptance();
+        self.size.after_acceptance();
         (self.lost, self.dropped) = (0, 0);
         self.state.last.lock().success = Some(self.core.clock.now());
         if self.clear_failure() {
@@ -246,8 +246,8 @@ impl Sender {
         last.failing_since.take().is_some()
     }
 
-    /// Handles a refusal: records or logs it, and returns what follows.
-    fn handle_refusal(&mut self, events: &[Value], failure: &RequestFailure) -> DeliveryStep {
+    /// Records or logs a failed request and returns the next step.
+    fn handle_failure(&mut self, events: &[Value], failure: &RequestFailure) -> DeliveryStep {
         self.state.failures.fetch_add(1, Ordering::Relaxed);
         let (webhook, why) = (&self.config.name, &failure.why);
         let retry_after = failure.retry_after.min(RETRY_AFTER_MAX);
@@ -259,7 +259,7 @@ impl Sender {
                 tracing::error!(webhook, why, "the webhook answered 410; disabled until the server restarts");
                 return DeliveryStep::End;
             }
-            FailureCause::Events => self.size.shrink_after_refusal(events.len()),
+            FailureCause::Events => self.size.after_refusal(events.len()),
             FailureCause::Temporary => RefusalStep::Retry,
         };
         match step {
@@ -280,30 +280,29 @@ impl Sender {
                 DeliveryStep::Again(jittered.max(retry_after))
             }
             RefusalStep::Drop => {
-                self.drop_events(events, why);
+                self.drop_event(&events[0], why);
                 DeliveryStep::Next
             }
         }
     }
 
-    /// Logs and counts events that were refused too often. The endpoint's failure ends with them.
-    fn drop_events(&mut self, events: &[Value], why: &str) {
-        for event in events {
-            let (event, message) = (event["id"].as_str(), event["message"].as_str());
-            tracing::error!(
-                webhook = self.config.name,
-                event,
-                message,
-                why,
-                "the webhook refused this event {REFUSALS_MAX} times; dropped"
-            );
-        }
-        self.dropped += events.len() as u64;
-        self.state.lost.fetch_add(events.len() as u64, Ordering::Relaxed);
+    /// Logs and counts an event that was refused too often. The endpoint's failure ends with it.
+    fn drop_event(&mut self, event: &Value, why: &str) {
+        let (id, message) = (event["id"].as_str(), event["message"].as_str());
+        let webhook = &self.config.name;
+        tracing::error!(
+            webhook,
+            event = id,
+            message,
+            why,
+            "the webhook refused this event {REFUSALS_MAX} times; dropped"
+        );
+        self.dropped += 1;
+        self.state.lost.fetch_add(1, Ordering::Relaxed);
         self.clear_failure();
     }
 
-    /// Records a failure. Returns whether it is the first since the endpoint accepted events.
+    /// Records a failure. Returns whether a period of failure begins.
     fn record_failure(&self, failure: &RequestFailure) -> bool {
         let why = &failure.why;
         let next = match failure.cause {
@@ -311,7 +310,10 @@ impl Sender {
                 "check why the endpoint refuses this event; it is dropped after {REFUSALS_MAX} refusals \
                  (docs/operate/webhooks.md)"
             ),
-            FailureCause::Gone | FailureCause::Temporary => {
+            FailureCause::Gone => {
+                "correct the endpoint, then restart the server; or remove the webhook from the configuration".to_owned()
+            }
+            FailureCause::Temporary => {
                 "check the endpoint; events are resent automatically while the history keeps them".to_owned()
             }
         };
