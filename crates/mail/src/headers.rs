@@ -306,7 +306,8 @@ impl GatheredFields {
 
 /// A value as text, in which spaces stand for controls.
 fn text(value: &[u8]) -> Cow<'_, str> {
-    let text = String::from_utf8_lossy(value);
+    // Without the CR of the last line, most values hold no control.
+    let text = String::from_utf8_lossy(value.trim_ascii_end());
     if text.contains(char::is_control) { text.replace(char::is_control, " ").into() } else { text }
 }
 
@@ -363,7 +364,7 @@ struct Mailbox<'a> {
 /// Parses the first mailbox in an unfolded address list (RFC 5322 section 3.4): the text between the first angle
 /// brackets outside quotes and comments, else the first list item without its comments.
 fn first_mailbox(value: &str) -> Mailbox<'_> {
-    let mut item = String::new();
+    let mut item = String::with_capacity(value.len());
     let mut comment_depth = 0_u32;
     let mut quoted = false;
     let mut in_angle = false;
