@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
+use stentor_tls::RawSocket;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -72,8 +73,8 @@ impl Stream {
 
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.try_read(buffer),
-            Stream::Unix(stream) => stream.try_read(buffer),
+            Stream::Tcp(stream) => RawSocket::try_read(stream, buffer),
+            Stream::Unix(stream) => RawSocket::try_read(stream, buffer),
         }
     }
 
