@@ -46,7 +46,7 @@ const UNWRITABLE: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The submiss
 
 /// A transaction with the beginning of its content, and its accepted recipients.
 struct PreparedTransaction {
-    transaction: Transaction,
+    transaction: Box<Transaction>,
     /// Octets before the file's content.
     prefix: Vec<u8>,
     accepted: Vec<OfferedRcpt>,
@@ -286,7 +286,7 @@ impl Injection<'_> {
     }
 
     /// Reads the message into the transaction, in parts.
-    async fn feed(&self, mut transaction: Transaction, prefix: Vec<u8>) -> Reply {
+    async fn feed(&self, mut transaction: Box<Transaction>, prefix: Vec<u8>) -> Reply {
         let (core, settings) = (self.core, self.settings);
         let size_max = settings.config.message_size_bytes_max;
         let mut body = TextBody::new(prefix, size_max, PIECE_BYTES as usize);

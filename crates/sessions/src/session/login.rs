@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// Adds a user's limits and senders to a message from a login, or from a listener for users.
-    pub(super) fn submits(&self, begun: Transaction) -> Result<Transaction, Reply> {
+    pub(super) fn submits(&self, begun: Box<Transaction>) -> Result<Box<Transaction>, Reply> {
         if self.account.is_none() && !self.listener.service.is_for_users() {
             return Ok(begun);
         }

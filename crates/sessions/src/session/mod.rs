@@ -82,7 +82,7 @@ pub struct Session {
     stop: watch::Receiver<bool>,
     /// When an untrusted client is disconnected, once a stop is known.
     grace_until: Option<Instant>,
-    transaction: Option<Transaction>,
+    transaction: Option<Box<Transaction>>,
     /// The milters for its mail, from its first message on.
     milters: Option<SessionMilters>,
     /// Its place, released on drop.
@@ -506,7 +506,7 @@ impl Session {
     }
 
     /// Shows the milters a new message.
-    async fn filtered(&mut self, mut transaction: Transaction) -> Reply {
+    async fn filtered(&mut self, mut transaction: Box<Transaction>) -> Reply {
         if self.milters.is_none() {
             if self.name == ClientName::Unknown {
                 self.name = self.core.resolver().client_name(self.client).await.into();

@@ -198,14 +198,14 @@ struct SpeakerFacts {
 
 impl Transaction {
     /// Answers MAIL, where mail is pushed back before any recipient is named. `login`: the user logged in, here or at a
-    /// proxy.
+    /// proxy. A transaction is boxed, since it is large and moves through several futures at its end.
     pub fn begin(
         core: &Arc<Core>,
         mail: MailFrom,
         client: IpAddr,
         trusted: bool,
         login: Option<&str>,
-    ) -> Result<Transaction, Reply> {
+    ) -> Result<Box<Transaction>, Reply> {
         let injector = login.map(|login| format!("{client} login {login}"));
         if let Some(reply) = core.push_back() {
             let by = Injector { client, origin: injector.as_deref().unwrap_or_default() };
@@ -213,16 +213,21 @@ impl Transaction {
             return Err(reply);
         }
         let id = core.next_message_id();
-        Ok(Transaction { injector, ..Transaction::new(core, mail, id, client, trusted) })
+        Ok(Box::new(Transaction { injector, ..Transaction::new(core, mail, id, client, trusted) }))
     }
 
     /// Begins a transaction of a local user, `origin`; its queue id is known before the first attempt to store it.
-    pub fn begin_local(core: &Arc<Core>, mail: MailFrom, id: MessageId, origin: String) -> Result<Transaction, Reply> {
+    pub fn begin_local(
+        core: &Arc<Core>,
+        mail: MailFrom,
+        id: MessageId,
+        origin: String,
+    ) -> Result<Box<Transaction>, Reply> {
         let client = IpAddr::from(Ipv4Addr::LOCALHOST);
         if let Some(reply) = core.push_back() {
             return Err(reply);
         }
-        Ok(Transaction { injector: Some(origin), ..Transaction::new(core, mail, id, client, true) })
+        Ok(Box::new(Transaction { injector: Some(origin), ..Transaction::new(core, mail, id, client, true) }))
     }
 
     fn new(core: &Core, mail: MailFrom, id: MessageId, client: IpAddr, trusted: bool) -> Transaction {
@@ -312,13 +317,13 @@ impl Transaction {
     }
 
     /// Logs that the body was refused after `size` octets.
-    pub fn refused(self, core: &Core, _: IpAddr, reply: &Reply, size: u64) {
+    pub fn refused(self: Box<Self>, core: &Core, _: IpAddr, reply: &Reply, size: u64) {
         let recipients = self.rcpts.named();
         self.refused_with(core, reply, Totals { message_id: "", size, recipients });
     }
 
     /// Recipients that have become envelopes are only counted.
-    fn refused_with(self, core: &Core, reply: &Reply, totals: Totals<'_>) {
+    fn refused_with(self: Box<Self>, core: &Core, reply: &Reply, totals: Totals<'_>) {
         let settings = core.settings();
         let to = self.names.all(&self.rcpts, |list| address_of(&settings, list));
         log::refused_message(core, &self.mail, reply, &self.whole(&self.why_refused, &to, totals));
@@ -334,7 +339,7 @@ impl Transaction {
     /// Decides about the whole message, makes it durable and answers. A client that has disconnected meanwhile, by its
     /// `peer`, will send the message again, so it is not accepted.
     pub async fn end(
-        mut self,
+        mut self: Box<Self>,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
         peer: Option<&Socket>,
@@ -403,7 +408,7 @@ impl Transaction {
     }
 
     async fn finish(
-        mut self,
+        mut self: Box<Self>,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
         peer: Option<&Socket>,
@@ -436,7 +441,7 @@ impl Transaction {
     }
 
     /// No envelope follows from its recipients: it is taken, and nobody gets it.
-    fn for_nobody(self, core: &Core, settings: &Settings, end: &EndOfData, named: u64) -> Reply {
+    fn for_nobody(self: Box<Self>, core: &Core, settings: &Settings, end: &EndOfData, named: u64) -> Reply {
         if !self.nulls.is_empty() {
             self.log_nulls(core, Totals::of(end, named), true);
             return Reply::new(250, Enhanced::new(2, 0, 0), format!("Ok: queued as {}", self.id));
@@ -450,7 +455,7 @@ impl Transaction {
 
     /// Submits the message, and answers once it is durable.
     async fn submit(
-        mut self,
+        mut self: Box<Self>,
         core: &Arc<Core>,
         settings: &Settings,
         envelopes: Vec<NewEnvelope>,
@@ -541,7 +546,7 @@ impl Transaction {
     }
 
     /// Discards the message for a rule: the client is told that it was accepted, and nobody gets it.
-    fn discarded(self, core: &Core, settings: &Settings, end: &EndOfData) -> Reply {
+    fn discarded(self: Box<Self>, core: &Core, settings: &Settings, end: &EndOfData) -> Reply {
         let reply = Reply::new(250, Enhanced::new(2, 0, 0), format!("Ok: queued as {}", self.id));
         let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
         let whole = self.whole(&why, &to, Totals::of(end, self.rcpts.named()));

@@ -109,7 +109,7 @@ impl Transaction {
     ///
     /// # Errors
     /// The user may not use the sender, or has sent as many messages as allowed.
-    pub fn submitted(mut self, core: &Core, mut submitted: Submitted) -> Result<Transaction, Reply> {
+    pub fn submitted(mut self: Box<Self>, core: &Core, mut submitted: Submitted) -> Result<Box<Transaction>, Reply> {
         let taken = submitted.take_message(&self.mail.path);
         self.submitted = Some(Box::new(submitted));
         match taken {
