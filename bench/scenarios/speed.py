@@ -10,6 +10,7 @@ import time
 from bench import measured_cpu
 from measure import resident_mib, wait_until
 from results import Goal
+from scenarios import filters_relay, queue_growth, tls_relay
 from sinks import SmtpSink, free_port
 from sources import command_text, smtp_source
 
@@ -152,3 +153,22 @@ class Memory:
             self.name, "MiB", [[series[-1], idle]], f"{command_text(BURST_SESSIONS, BURST, BURST_LENGTH, False)}, queue-only, then released",
             Goal(ratio=1 / MEMORY_RATIO), peer_name="idle", queued_mib=queued, peak_mib=peak, later_mib=series,
         )
+
+
+class Tls(tls_relay.Relay):
+    """The work of tls.relay."""
+
+    name = "speed.tls"
+
+
+class Milter(filters_relay.Relay):
+    """The work of filters.relay."""
+
+    name = "speed.milter"
+
+
+class Growth(queue_growth.Growth):
+    """The work of queue.growth, with a narrower goal."""
+
+    name = "speed.growth"
+    goal = 1.05
