@@ -1,16 +1,13 @@
-"""This build beside an earlier one: each scenario alternately with both servers (`run.py --before BINARY`). Sources, sinks and
-other programs are this build's. The figures of both stand in target/bench/before.json, an entry each, and the peer of an
-entry is the earlier build; latest.json stays as it is."""
+"""Compares this build with an earlier one: each scenario runs alternately with both servers (`run.py --before BINARY`). Sources,
+sinks and other programs are this build's. Results: target/bench/before.json, where the peer of each entry is the earlier
+build; latest.json is not changed. Nothing is judged, since noise differs by scenario."""
 
 import os
 
 from bench import Bench
 from lanes import Outcome
 from measure import BenchError
-from results import Goal, Results
-
-# The ratio is shown, not judged: noise differs by scenario.
-SHOWN = Goal(ratio=0)
+from results import SHOWN, Results
 
 
 def run_paired(bench, before, chosen, run_all):
@@ -36,8 +33,9 @@ def run_paired(bench, before, chosen, run_all):
         for name, both in sorted(rounds.items()):
             after = both[0][0]
             pairs = [[entry["value"] for entry in entries] for entries in both]
-            is_rate = "ratio" in after["goal"] and "/s" in after["unit"]
-            results.record(name, after["unit"], pairs, after["command"], SHOWN, more_is_better=is_rate, peer_name="before")
+            results.record(
+                name, after["unit"], pairs, after["command"], SHOWN, more_is_better=after["more_is_better"], peer_name="earlier build"
+            )
     bench.results = results
     if not results.names:
         raise BenchError("no scenario ran with both builds")

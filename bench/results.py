@@ -1,8 +1,8 @@
 """The results file: one JSON object, an entry a figure. A partial run replaces its own entries and leaves the others.
 
-NAME: value (median of the rounds), unit, peer (its median), ratio (over 1: better than the peer, whichever direction is
-better), rounds (raw pairs [value, peer]), command; beside what is asked for: peer_name, goal, met, load_average, time,
-detail.
+NAME: value (median of the rounds), unit, peer (its median), ratio (over 1: better than the peer), more_is_better (which
+direction that is), rounds (raw pairs [value, peer]), command; beside what is asked for: peer_name, goal, met (absent if it was not
+judged), load_average, time, detail.
 """
 
 import json
@@ -14,12 +14,18 @@ from measure import median
 
 class Goal:
     """What an entry must reach: at least `ratio`, or at most `most`, or at most `added` more than the peer, or the peer's
-    figure `within` a share of it."""
+    figure `within` a share of it. Without any of them the figure is shown and not judged."""
 
     def __init__(self, ratio=None, most=None, added=None, within=None):
         self.ratio, self.most, self.added, self.within = ratio, most, added, within
 
+    @property
+    def is_none(self):
+        return all(bound is None for bound in (self.ratio, self.most, self.added, self.within))
+
     def __str__(self):
+        if self.is_none:
+            return "none"
         if self.ratio is not None:
             return f"ratio >= {self.ratio:g}"
         if self.within is not None:
@@ -35,6 +41,9 @@ class Goal:
         if self.within is not None:
             return abs(entry["value"] - entry["peer"]) <= self.within * entry["peer"]
         return entry["value"] - entry["peer"] <= self.added
+
+
+SHOWN = Goal()
 
 
 class Results:
@@ -56,6 +65,7 @@ class Results:
             "unit": unit,
             "peer": _round(peer),
             "ratio": _round(better / worse) if worse else None,
+            "more_is_better": more_is_better,
             "rounds": [[_round(x) for x in pair] for pair in rounds],
             "command": command,
             "peer_name": peer_name,
@@ -63,7 +73,7 @@ class Results:
             "load_average": round(os.getloadavg()[0], 1),
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        if self.judges(goal):
+        if not goal.is_none and self.judges(goal):
             entry["met"] = goal.is_met(entry)
         if detail:
             entry["detail"] = detail

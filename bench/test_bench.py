@@ -11,10 +11,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
 import run
+from before import run_paired
 from bench import Bench
-from lanes import run_beside
+from lanes import Outcome, run_beside
 from measure import CannotHere
-from results import Goal, Results
+from results import SHOWN, Goal, Results
 from scenarios import SCENARIOS
 from sources import lab_report
 
@@ -169,6 +170,35 @@ class Judging(unittest.TestCase):
             results = Results(os.path.join(folder, "results.json"))
             results.record("test.nought", "s", [[0, 3]], "none", Goal(ratio=1))
             self.assertEqual((results.load()["test.nought"]["ratio"], results.load()["test.nought"]["met"]), (None, True))
+
+    def test_a_figure_without_a_goal_is_not_judged(self):
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()) as output:
+            results = Results(os.path.join(folder, "results.json"))
+            results.record("test.shown", "s", [[9, 3]], "none", SHOWN)
+            self.assertTrue(results.print_table())
+            self.assertNotIn("met", results.load()["test.shown"])
+        self.assertIn("  none, not judged\n", output.getvalue())
+
+
+class Before(unittest.TestCase):
+    def test_each_figure_keeps_its_direction(self):
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+            bench = mock.Mock(folder=folder, rounds=1)
+
+            def side(_bench, folder, name, binary):
+                return mock.Mock(binary=binary, results=Results(os.path.join(folder, f"{name}.json")))
+
+            def run_all(side_bench, _chosen):
+                value = 2 if side_bench.binary == "old" else 4
+                side_bench.results.record("test.rate", "messages/s", [[value, 9]], "none", Goal(most=9), more_is_better=True)
+                side_bench.results.record("test.speed", "s per MB/s", [[value, 9]], "none", Goal(ratio=1))
+                return Outcome()
+
+            with mock.patch("before._bench", side):
+                run_paired(bench, "old", [Good], run_all)
+            entries = bench.results.load()
+            self.assertEqual({name: entry["ratio"] for name, entry in entries.items()}, {"test.rate": 2, "test.speed": 0.5})
+            self.assertEqual({name: entry["more_is_better"] for name, entry in entries.items()}, {"test.rate": True, "test.speed": False})
 
 
 class LabReport(unittest.TestCase):
