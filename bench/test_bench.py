@@ -16,7 +16,7 @@ from bench import Bench
 from lanes import Outcome, run_beside
 from measure import CannotHere
 from results import SHOWN, Goal, Results
-from scenarios import SCENARIOS
+from scenarios import SCENARIOS, field_managers
 from sources import lab_report
 
 README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
@@ -199,6 +199,27 @@ class Before(unittest.TestCase):
             entries = bench.results.load()
             self.assertEqual({name: entry["ratio"] for name, entry in entries.items()}, {"test.rate": 2, "test.speed": 0.5})
             self.assertEqual({name: entry["more_is_better"] for name, entry in entries.items()}, {"test.rate": True, "test.speed": False})
+
+
+class Managers(unittest.TestCase):
+    def test_no_figure_is_recorded_unless_all_are_installed(self):
+        here, elsewhere = mock.Mock(), mock.Mock()
+        here.name, elsewhere.name = "here", "elsewhere"
+        here.is_there.return_value, elsewhere.is_there.return_value = True, False
+        counted = {"missed": 0}
+        for managers, is_run in ((here,), True), ((here, elsewhere), False):
+            bench = mock.Mock(peers=False)
+            with (
+                mock.patch.multiple(field_managers, MANAGERS=managers, one=lambda *_: counted),
+                mock.patch("os.geteuid", return_value=0),
+                redirect_stdout(io.StringIO()),
+            ):
+                if is_run:
+                    field_managers.Managers().run(bench)
+                else:
+                    with self.assertRaisesRegex(CannotHere, "not installed: elsewhere; "):
+                        field_managers.Managers().run(bench)
+            self.assertEqual(bench.results.record.called, is_run)
 
 
 class LabReport(unittest.TestCase):
