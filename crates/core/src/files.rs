@@ -1,8 +1,8 @@
-//! Small files beside the journal, which are replaced as a whole.
+//! Small files beside the journal, which are replaced as a whole; and stamps that show whether a file has changed.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -45,6 +45,16 @@ pub fn replace(path: &Path, octets: &[u8], mode: u32) -> io::Result<()> {
     fs::rename(&new, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
+}
+
+/// Identifies the contents of a file by its length, modification time and inode. The journal keeps it with a list.
+pub(crate) fn stamp(metadata: &Metadata) -> String {
+    format!("{}-{}.{:09}-{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
+}
+
+/// Identifies a state of a file, including owner and mode: repairing permissions changes nothing else.
+pub(crate) fn state(metadata: &Metadata) -> String {
+    format!("{}-{}.{:09}", stamp(metadata), metadata.ctime(), metadata.ctime_nsec())
 }
 
 #[cfg(test)]

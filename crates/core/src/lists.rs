@@ -12,7 +12,6 @@
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,6 +27,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::Core;
+use crate::files::{stamp, state};
 use crate::intake::{IntakeRefusal, InternedAddresses, Job, Ticket};
 use crate::local_members::LocalMembers;
 use crate::pins::Pin;
@@ -330,16 +330,6 @@ impl Lists {
             book.lookup(address).into_iter().chain(book.spellings(address)).any(|id| list.ids.contains(id.0))
         })
     }
-}
-
-/// Identifies a state of a file.
-fn stamp(metadata: &Metadata) -> String {
-    format!("{}-{}.{:09}-{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
-}
-
-/// Identifies a state of a file, including owner and mode: repairing permissions changes nothing else.
-fn state(metadata: &Metadata) -> String {
-    format!("{}-{}.{:09}", stamp(metadata), metadata.ctime(), metadata.ctime_nsec())
 }
 
 /// Opens a file and returns the metadata of the open file, so that a replacement in the meantime is noticed next time.

@@ -1,34 +1,33 @@
 //! Follows the name servers of /etc/resolv.conf where the configuration names none.
 //!
-//! Promise: a changed file is in force after two checks ([`LOOK`]); libc checks at each query. A file that is missing,
-//! unreadable or without a name server is logged once, and the previous name servers stay in use. A lookup in progress
-//! keeps the resolver with which it began ([`Resolver::with_name_servers`]).
+//! Promise: a changed file is in force after two checks ([`LOOK_INTERVAL`]); libc checks at each query. A file that is
+//! missing, unreadable or without a name server is logged once, and the previous name servers stay in use. A lookup in
+//! progress keeps the resolver with which it began ([`Resolver::with_name_servers`]).
 
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_config::{RESOLV_CONF, system_name_servers};
 use stentor_resolve::Resolver;
 
-use crate::Core;
+use crate::{Core, files};
 
 /// Time between two looks at the file.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Inode, size, mtime and ctime; `None` if the file is missing or inaccessible.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp(Option<(u64, u64, [i64; 4])>);
+/// [`files::state`]; `None` if the file is missing or inaccessible.
+type FileState = Option<String>;
 
 /// A file that is read when it has changed.
 struct NameServerFile {
     path: PathBuf,
-    /// At the last reading.
-    read: Option<Stamp>,
-    /// At the last look. A file that is being written is read once it has not changed between two looks.
-    last: Option<Stamp>,
+    /// Its state at the last reading.
+    read: Option<FileState>,
+    /// Its state at the last look. A file that is being written is read once it has not changed between two looks.
+    last: Option<FileState>,
 }
 
 impl NameServerFile {
@@ -38,24 +37,13 @@ impl NameServerFile {
 
     /// Reads the file if it has changed. Blocks.
     fn look(&mut self) -> Option<Result<Vec<SocketAddr>, String>> {
-        let now = Some(Stamp::of(&self.path));
-        let was = std::mem::replace(&mut self.last, now);
+        let now = Some(fs::metadata(&self.path).ok().as_ref().map(files::state));
+        let was = std::mem::replace(&mut self.last, now.clone());
         if now != was || now == self.read {
             return None;
         }
         self.read = now;
         Some(system_name_servers(&self.path))
-    }
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Stamp {
-        let file = std::fs::metadata(path).ok();
-        Stamp(
-            file.map(|file| {
-                (file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()])
-            }),
-        )
     }
 }
 
@@ -67,7 +55,7 @@ pub async fn follow(core: Arc<Core>) {
     }
     let mut file = NameServerFile::new(RESOLV_CONF);
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
         let looked = tokio::task::spawn_blocking(move || {
             let found = file.look();
             (file, found)
@@ -107,8 +95,6 @@ fn successor(current: &Resolver, found: Result<Vec<SocketAddr>, String>) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use stentor_resolve::ResolverConfig;
 
     use super::*;

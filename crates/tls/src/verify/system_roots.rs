@@ -19,14 +19,14 @@ const WARN_INTERVAL: Duration = Duration::from_hours(1);
 /// The system's CAs, read at first use.
 pub struct SystemRoots {
     roots: OnceLock<Roots>,
-    missing: Mutex<MissingSince>,
+    missing: Mutex<MissingTimes>,
     read: fn() -> Roots,
     read_interval: Duration,
 }
 
-/// When the system was last found without certificates.
+/// When the system was last found without certificates, and when that was last logged.
 #[derive(Default)]
-struct MissingSince {
+struct MissingTimes {
     read_at: Option<Instant>,
     warned_at: Option<Instant>,
 }
