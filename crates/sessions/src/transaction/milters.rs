@@ -20,6 +20,7 @@ use stentor_mime::recode::RecodeTarget;
 use stentor_policy::{AddressClass, counted_as};
 use stentor_reputation::ClientName;
 use stentor_rules::{AuthResults, Key, Remark, RemarkRecipients, claims};
+use stentor_sasl::Mechanism;
 use stentor_smtp::server::{EndOfData, RcptTo};
 
 use super::super::judge::{AcceptedRcpt, ClientProof, Speaker, Stranger};
@@ -57,8 +58,8 @@ impl Transaction {
     /// Shows the milters the beginning of a user's message that comes over HTTP or from a local program. The error is
     /// their refusal.
     pub async fn filtered_locally(&mut self, core: &Core, settings: &Settings, login: &str) -> Result<(), Reply> {
-        // Milters that sign users' mail accept any mechanism.
-        let login = Some((login.to_owned(), "PLAIN"));
+        // No SASL was used. Milters that sign users' mail accept any mechanism.
+        let login = Some((login.to_owned(), Mechanism::Plain.name()));
         let (address, counted_as) = (self.client, counted_as(self.client));
         let (is_trusted, tls) = (true, None);
         let facts = ClientFacts { address, counted_as, is_trusted, port: 0, name: None, listener: None, login, tls };
