@@ -1,7 +1,7 @@
 //! Macros: values sent to a milter before an event. Names here have no braces; on the wire, names of several letters
 //! have them.
 
-use crate::protocol::wire::{DATA_BYTES_MAX, packet, text};
+use crate::protocol::wire::{packet, text};
 
 /// Code of `SMFIC_MACRO`.
 const MACROS: u8 = b'D';
@@ -85,12 +85,11 @@ impl Macros {
     /// left out, since a filter would take half of a value for the whole. Returns whether all were written.
     pub(crate) fn write<'a>(&self, command: u8, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) -> bool {
         let mut known = names.filter_map(|name| Some((name, self.get(name)?))).peekable();
-        let mut is_complete = true;
         if known.peek().is_none() {
-            return is_complete;
+            return true;
         }
-        packet(out, MACROS, |out| {
-            let end = out.len() + DATA_BYTES_MAX;
+        packet(out, MACROS, |out, end| {
+            let mut is_complete = true;
             out.push(command);
             for (name, value) in known {
                 if out.len() + name.len() + value.len() + MACRO_BYTES > end {
@@ -104,8 +103,8 @@ impl Macros {
                 }
                 text(out, value.as_bytes());
             }
-        });
-        is_complete
+            is_complete
+        })
     }
 }
 
@@ -122,6 +121,7 @@ pub(crate) fn names(list: &[u8]) -> Vec<Box<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::wire::DATA_BYTES_MAX;
 
     #[test]
     fn only_what_is_known_is_sent() {

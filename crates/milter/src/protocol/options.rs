@@ -145,7 +145,7 @@ impl Options {
 
 /// Offers all options.
 pub(crate) fn offer(out: &mut Vec<u8>) {
-    packet(out, NEGOTIATE, |out| {
+    packet(out, NEGOTIATE, |out, _| {
         for number in [VERSION, Actions::ALL.0, Protocol::ALL.0] {
             out.extend_from_slice(&number.to_be_bytes());
         }

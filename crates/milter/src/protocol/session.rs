@@ -23,7 +23,7 @@ use crate::protocol::answer::{Answer, Change, MilterReply};
 use crate::protocol::command::Command;
 use crate::protocol::macros::Macros;
 use crate::protocol::options::{Actions, Options, Protocol, offer};
-use crate::protocol::wire::{CHUNK_BYTES_MAX, DATA_BYTES_MAX, Error, Packets, packet, shown, text, text_until};
+use crate::protocol::wire::{CHUNK_BYTES_MAX, Error, Packets, packet, shown, text, text_until};
 
 /// Maximum answers owed at a time, and maximum octets waiting to be written. An answer has 5 octets, so the answers
 /// to one write fit into any socket's buffer, and neither side waits for the other to read.
@@ -247,8 +247,8 @@ impl MilterSession {
         self.options.as_ref().is_none_or(|options| options.leaves_out(flag))
     }
 
-    /// Sends an event, unless the milter does not want it, or any more. `data` gets the output and the offset at which
-    /// the packet must end, and returns whether all of the event fits.
+    /// Sends an event, unless the milter does not want it, or any more. `data` writes the packet ([`packet`]) and
+    /// returns whether all of the event fits.
     fn tell(&mut self, command: Command, macros: Option<&Macros>, data: impl FnOnce(&mut Vec<u8>, usize) -> bool) {
         let is_content =
             |told: &Command| matches!(told, Command::Data | Command::Header | Command::EndOfHeader | Command::Body);
@@ -270,10 +270,7 @@ impl MilterSession {
         if let (Some(stage), Some(macros), Some(options)) = (facts.stage, macros, &self.options) {
             is_complete = macros.write(facts.octet, options.symbols(stage), &mut self.output);
         }
-        packet(&mut self.output, facts.octet, |out| {
-            let end = out.len() + DATA_BYTES_MAX;
-            is_complete &= data(out, end);
-        });
+        is_complete &= packet(&mut self.output, facts.octet, data);
         if !is_complete {
             self.shortened.get_or_insert(facts.name);
         }
@@ -366,7 +363,7 @@ impl MilterSession {
     pub fn abort(&mut self) {
         debug_assert!(self.owed.is_empty());
         if self.known == MessageKnowledge::Begun {
-            packet(&mut self.output, b'A', |_| {});
+            packet(&mut self.output, b'A', |_, _| {});
         }
         self.known = MessageKnowledge::None;
         self.skips_body = false;
@@ -377,7 +374,7 @@ impl MilterSession {
 
     /// Ends the connection.
     pub fn quit(&mut self) {
-        packet(&mut self.output, b'Q', |_| {});
+        packet(&mut self.output, b'Q', |_, _| {});
     }
 
     /// Ends the client's session and keeps the connection for another. `false`: this is not possible; use
@@ -385,7 +382,7 @@ impl MilterSession {
     pub fn quit_new(&mut self) -> bool {
         let may = self.known == MessageKnowledge::Finished && self.owed.is_empty() && self.packets.is_empty();
         if may {
-            packet(&mut self.output, b'K', |_| {});
+            packet(&mut self.output, b'K', |_, _| {});
             self.known = MessageKnowledge::None;
             self.over = EndScope::No;
             self.skips_body = false;
@@ -421,7 +418,7 @@ mod tests {
 
     fn answer(session: &mut MilterSession, command: u8, data: &[u8]) -> Result<Option<Event>, Error> {
         let mut octets = Vec::new();
-        packet(&mut octets, command, |out| out.extend_from_slice(data));
+        packet(&mut octets, command, |out, _| out.extend_from_slice(data));
         session.receive(&octets);
         session.poll()
     }
@@ -787,7 +784,7 @@ mod tests {
         ) {
             let mut octets = Vec::new();
             for (command, data) in said {
-                packet(&mut octets, command.as_bytes()[0], |out| out.extend_from_slice(data));
+                packet(&mut octets, command.as_bytes()[0], |out, _| out.extend_from_slice(data));
             }
             octets.extend(garbage);
             let (all, error, is_owed) = events(&octets, usize::MAX);

@@ -44,16 +44,17 @@ pub(crate) fn shown(command: u8) -> String {
     format!("'{}'", command.escape_ascii())
 }
 
-/// Appends a packet; `data` writes the part after the command.
-pub(crate) fn packet(out: &mut Vec<u8>, command: u8, data: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a packet. `data` writes the part after the command and gets the offset at which the packet must end.
+pub(crate) fn packet<T>(out: &mut Vec<u8>, command: u8, data: impl FnOnce(&mut Vec<u8>, usize) -> T) -> T {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     out.push(command);
-    data(out);
-    let bytes = out.len() - start - LENGTH_BYTES;
-    debug_assert!(bytes <= PACKET_BYTES_MAX, "a packet of {bytes} octets");
-    let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let end = out.len() + DATA_BYTES_MAX;
+    let result = data(out, end);
+    debug_assert!(out.len() <= end, "a packet is too large for a milter");
+    let length = u32::try_from(out.len() - start - LENGTH_BYTES).unwrap_or(u32::MAX);
     out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+    result
 }
 
 /// Appends a text with its NUL. NULs within it are removed, because they would end it.
@@ -146,7 +147,7 @@ mod tests {
         ) {
             let mut octets = Vec::new();
             for (command, data) in &sent {
-                packet(&mut octets, *command, |out| out.extend_from_slice(data));
+                packet(&mut octets, *command, |out, _| out.extend_from_slice(data));
             }
             let mut packets = Packets::default();
             let mut got = Vec::new();
