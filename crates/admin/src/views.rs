@@ -93,13 +93,17 @@ pub fn listed(cause: Cause, reply: Option<&HostReply>) -> Option<String> {
     Some(format!("listed by {list}"))
 }
 
-/// The holder of held mail, by name if it is one message; or the reason for queue-only mail. `None` if the cause is
-/// sufficient.
+/// The holder of held mail, by name if it is one message; or the reason of a suspension or of queue-only mail. `None`
+/// if the cause is sufficient.
 pub fn kept(hub: &Hub, cause: Cause, keeper: Keeper, message: Option<&Message>) -> Option<String> {
     match (cause, keeper) {
         (Cause::Held, _) if message.is_some() => message.map(holder).map(|by| format!("held by {by}")),
         (Cause::Held, Keeper::Operator) => Some("held by an operator".to_owned()),
         (Cause::Held, Keeper::Rule) => Some("held by a rule".to_owned()),
+        (Cause::Suspended, keeper) => {
+            let reason = hub.store.suspended_reason(&hub.sched.suspension(keeper)?)?;
+            Some(format!("{} ({reason})", cause.words()))
+        }
         (Cause::QueueOnly, Keeper::QueueOnly(no)) => {
             hub.sched.queue_only_reason(no).map(|reason| format!("{}: {reason}", cause.words()))
         }

@@ -60,10 +60,11 @@ pub fn why<'a>(words: &'a str, last_reply: &'a str, since: Option<Ms>) -> &'a st
     if last_reply.is_empty() || since.is_some() { words } else { last_reply }
 }
 
-/// The causes of a row; for a single one, [`why`].
+/// The causes of a row; for a single one, [`why`]. The last reply is not why mail waits that is kept back on purpose.
 pub fn why_of(rows: &[CauseRow], last_reply: &str) -> String {
     match rows {
         [] => last_reply.to_owned(),
+        [only] if only.cause().is_kept() => only.words.clone(),
         [only] => why(&only.words, last_reply, only.since).to_owned(),
         rows => summary(rows),
     }
@@ -178,6 +179,15 @@ mod tests {
         assert_eq!(next(&[row(Cause::Sending, 1), row(Cause::Held, 1)], None), "-");
         assert_eq!(next(&[row(Cause::Sending, 1), row(Cause::Ready, 1)], None), "now");
         assert_eq!(next(&[row(Cause::Sending, 1), row(Cause::Refused, 1)], Some(61_000)), "1m");
+    }
+
+    #[test]
+    fn mail_that_is_kept_back_waits_for_that_and_not_for_a_host() {
+        let why =
+            |causes: &[Cause]| why_of(&causes.iter().map(|cause| row(*cause, 2)).collect::<Vec<_>>(), "452 4.2.2 full");
+        assert_eq!(why(&[Cause::MailboxFull]), "452 4.2.2 full");
+        assert_eq!(why(&[Cause::Suspended]), "suspended by an operator");
+        assert_eq!(why(&[Cause::Suspended, Cause::MailboxFull]), "2 suspended by an operator, 2 mailbox full");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use stentor_queue::queue_only::Scope;
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner,
+    CauseCounts, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner,
     SourceConfig, SourceNo, SourceSet, Stage,
 };
 
@@ -127,11 +127,23 @@ impl World {
         self.delivered.iter().any(|(of, _)| *of == no)
     }
 
-    /// Counts of queue-only and of all pending recipients.
-    fn counted(&self) -> (u64, u64) {
+    fn count(&self) -> CauseCounts {
         let mut census = Census::default();
         while !census.step(&self.sched, &self.store, 1_000, self.now) {}
-        (census.total.of(Cause::QueueOnly), census.total.recipients())
+        census.total
+    }
+
+    /// Counts of queue-only and of all pending recipients.
+    fn counted(&self) -> (u64, u64) {
+        let total = self.count();
+        (total.of(Cause::QueueOnly), total.recipients())
+    }
+
+    /// The suspension that keeps all mail.
+    fn suspension(&self) -> Option<String> {
+        let total = self.count();
+        assert_eq!(total.of(Cause::Suspended), total.recipients());
+        self.sched.suspension(total.causes[0].keeper)
     }
 }
 
@@ -330,4 +342,30 @@ fn a_run_leaves_what_is_held_or_suspended() {
     world.sched.release_message(&world.store, held, world.now);
     world.run(HOUR);
     assert_eq!(world.counted(), (2, 2), "queue-only goes on");
+}
+
+#[test]
+fn mail_names_the_suspension_that_keeps_it() {
+    let suspended = |name: &str| Some(name.to_owned());
+    let mut world = World::new();
+    world.sched.set_suspended("list:news", true, 0, "");
+    let post = world.mail_of(&["a@x.example", "b@y.example"], |accept| {
+        (accept.list, accept.class) = (Some("news".into()), Class::Bulk);
+    });
+    world.run(1_000);
+    assert_eq!(world.suspension(), suspended("list:news"));
+    world.sched.set_suspended("sender:home.example", true, 0, "");
+    let mail = world.mail("a@x.example");
+    world.run(1_000);
+    assert_eq!(world.suspension(), None, "there are two");
+    // A site goes before the lists and senders of its mail.
+    world.sched.set_suspended("site:x.example", true, 0, "");
+    let keeper = |no, to: &str| {
+        let id = world.store.book.lookup(to).expect("it is known");
+        world.sched.recipient_status(&world.store, no, id, world.now).keeper
+    };
+    let kept_by = |no, to| world.sched.suspension(keeper(no, to));
+    assert_eq!(kept_by(mail, "a@x.example"), suspended("site:x.example"));
+    assert_eq!(kept_by(post, "a@x.example"), suspended("site:x.example"));
+    assert_eq!(kept_by(post, "b@y.example"), suspended("list:news"));
 }

@@ -8,6 +8,7 @@ use stentor_queue::standing_bounces::StandingBounce;
 
 use crate::bounces::Bounces;
 use crate::flows::{FlowKey, FlowRules};
+use crate::keeper::Keeper;
 use crate::queue_only::ScopeOwner;
 use crate::{DIRTY_MAX, Scheduler};
 
@@ -47,6 +48,19 @@ impl Scheduler {
         if let Some(site) = sites.named(name) {
             sites.get(site).suspended = false;
             sites.mark_dirty(site);
+        }
+    }
+
+    /// The name of a suspension ([`stentor_queue::event::Event::Suspend`]) from who keeps the mail. `None`: nothing is
+    /// suspended, or several suspensions keep it.
+    pub fn suspension(&self, keeper: Keeper) -> Option<String> {
+        match keeper {
+            Keeper::SuspendedSite(site) => self.site_name(site).map(|name| format!("site:{name}")),
+            Keeper::SuspendedFlow(flow) => match self.state.flows.list.get(flow as usize)?.key.as_ref()? {
+                FlowKey::List(name) => Some(format!("list:{name}")),
+                FlowKey::Sender(domain) => Some(format!("sender:{domain}")),
+            },
+            _ => None,
         }
     }
 

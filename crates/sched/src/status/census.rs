@@ -37,7 +37,7 @@ pub struct CauseCount {
     pub next_try: Option<Ms>,
     /// The connection attempt that all of them wait for, or the one that has been silent longest.
     pub attempt: Option<ConnectionAttempt>,
-    /// Who keeps them, if they are held or queue-only.
+    /// Who keeps them, if they are held, suspended or queue-only.
     pub keeper: Keeper,
     reason: Reason,
 }

@@ -59,7 +59,7 @@ pub struct RecipientStatus {
     pub reason: Option<HostReply>,
     /// The connection attempt that it waits for, in wall-clock time.
     pub attempt: Option<ConnectionAttempt>,
-    /// Who keeps it, if it is held or queue-only.
+    /// Who keeps it, if it is held, suspended or queue-only.
     pub keeper: Keeper,
 }
 
@@ -80,7 +80,8 @@ pub(super) struct MessageState<'a> {
     no: MessageNo,
     active: Option<&'a Active>,
     held_by: Option<Keeper>,
-    is_suspended: bool,
+    /// Its flow, if that is suspended.
+    suspended_by: Option<Keeper>,
     /// Who makes its flow, sender or client queue-only.
     queue_only: Option<Keeper>,
     /// Set if some domains are queue-only.
@@ -162,14 +163,15 @@ impl Scheduler {
 
     pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> MessageState<'a> {
         let active = self.state.messages.get(no);
-        let flow = self.state.messages.flow(no).map(|flow| self.state.flows.get(flow));
+        let flow_no = self.state.messages.flow(no);
+        let flow = flow_no.map(|flow| self.state.flows.get(flow));
         let is_queue_only = flow.is_some_and(|flow| flow.is_queue_only) || self.state.queue_only.has_message(message);
         let holder = || if message.held_by().is_some() { Keeper::Rule } else { Keeper::Operator };
         MessageState {
             no,
             active,
             held_by: active.is_some_and(Active::is_held).then(holder),
-            is_suspended: flow.is_some_and(|flow| flow.suspended),
+            suspended_by: flow_no.filter(|_| flow.is_some_and(|flow| flow.suspended)).map(Keeper::SuspendedFlow),
             queue_only: is_queue_only.then(|| self.state.queue_only.keeper(message)),
             domains_of: self.state.queue_only.has_domains().then_some(store),
             bounced_by: self.state.bounces.are_of(message).then_some((store, message)),
@@ -274,8 +276,9 @@ impl Scheduler {
         if let Some(keeper) = message.held_by {
             return Some(Place { keeper, ..Place::new(RecipientPlace::Held, Cause::Held) });
         }
-        if message.is_suspended || at.is_some_and(|at| at.is_suspended) {
-            return Some(Place::new(RecipientPlace::Suspended, Cause::Suspended));
+        let of_site = at.filter(|at| at.is_suspended).map(|at| Keeper::SuspendedSite(at.site));
+        if let Some(keeper) = of_site.or(message.suspended_by) {
+            return Some(Place { keeper, ..Place::new(RecipientPlace::Suspended, Cause::Suspended) });
         }
         let keeper = self.made_queue_only(message, id, at)?;
         Some(Place { keeper, ..Place::new(RecipientPlace::QueueOnly, Cause::QueueOnly) })

@@ -49,6 +49,9 @@ fn what_is_suspended_waits_across_restarts() {
         let status = text(&["status"]);
         let is_shown = |line: &str| line.starts_with("  SUSPENDED    ") && line.contains(" (a test): `stentor resume ");
         assert!(status.lines().any(is_shown), "{status}");
+        // The total and the site's row.
+        let queue = text(&["queue"]);
+        assert_eq!(queue.matches("suspended by an operator (a test)").count(), 2, "{queue}");
         let doctor = text(&["doctor"]);
         assert!(doctor.contains("1 suspended: ") && doctor.contains(" (a test)\n"), "{doctor}");
         if subject == "--site" {
