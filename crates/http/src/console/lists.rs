@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
+use stentor_core::live::health::Name;
 use stentor_queue::ids::Ms;
 
 use super::act;
@@ -37,6 +38,8 @@ struct Row {
     /// When the suspension expires.
     suspended_until: Option<Ms>,
     suspended_reason: Option<String>,
+    /// Why the subscribers file cannot be used.
+    trouble: Option<String>,
     posts: Posts,
 }
 
@@ -65,6 +68,9 @@ fn rows(http: &Http) -> Vec<Row> {
         }
     }
     let settings = http.core.settings();
+    let conditions = http.core.live.health.conditions().into_iter();
+    let troubles = conditions.filter(|condition| condition.name == Name::SubscribersFile.as_str());
+    let mut troubles: HashMap<String, String> = troubles.map(|condition| (condition.subject, condition.what)).collect();
     let lists = settings.config.lists.iter().take(ROWS_MAX).map(|config| config.list.settings());
     lists
         .map(|list| {
@@ -86,6 +92,7 @@ fn rows(http: &Http) -> Vec<Row> {
                 is_suspended,
                 suspended_until,
                 suspended_reason,
+                trouble: troubles.remove(&*list.name),
                 posts: posts.remove(&*list.name).unwrap_or_default(),
             }
         })
@@ -135,8 +142,10 @@ fn lists_table(frame: &Frame, rows: &[Row], now: Ms) -> Markup {
                     @if let Some(at) = row.suspended_until { div.beside { "until " (instant(at, &frame.http.zone)) } }
                     @if let Some(reason) = &row.suspended_reason { div.beside { (shown(reason)) } }
                 }
+                @else if row.trouble.is_some() { span.badge.bad { "file unusable" } }
                 @else if row.subscribers.is_none() { span.badge { "not used yet" } }
                 @else { span.badge.good { "active" } }
+                @if let Some(why) = &row.trouble { div.beside { (shown(why)) } }
             },
         ];
         let list = [("list", row.name.as_str())];

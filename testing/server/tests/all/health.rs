@@ -174,10 +174,13 @@ fn files_that_are_broken_while_the_server_runs_are_problems_until_they_are_mende
     let subscribers = server.path("news.subscribers");
     std::fs::rename(&subscribers, server.path("away")).expect("it is there");
     assert_everywhere(&server, "subscribers_file", "list news: the subscribers file cannot be used: ", false);
+    let page = server.http_get("/lists").expect(200).text();
+    assert!(page.contains("file unusable") && page.contains("the subscribers file cannot be used: "), "{page}");
     let (doctor, _) = text(&server, &["doctor"]);
     assert_eq!(doctor.matches("news.subscribers").count(), 1, "said once: {doctor}");
     std::fs::rename(server.path("away"), &subscribers).expect("it is there");
     wait_until("it is over", || !has(&server, "subscribers_file"));
+    assert!(!server.http_get("/lists").expect(200).text().contains("file unusable"));
     // The alert.
     wait_until("the webhook was told of both", || {
         let all: Vec<Value> = receiver
