@@ -8,7 +8,8 @@
 //! States of an endpoint: reading -> gathering (`batch_wait_ms`) -> posting -> advanced, or waiting (the back-off
 //! doubles up to [`BACKOFF_MAX`]) and posting the same again. A refusal that may be about the events halves the request
 //! ([`request_size`]). 410 stops it until the next start. If the history was truncated past an endpoint's position, or
-//! an event was refused too often, it loses events: counted, logged, and reported in the next request as `lost`.
+//! an event was refused too often by an endpoint that accepts others, it loses events: counted, logged, and reported in
+//! the next request as `lost`.
 
 mod event;
 mod position;
@@ -184,7 +185,9 @@ pub(crate) fn start(core: &Arc<Core>, client: &Arc<PushClient>) -> Arc<Registry>
             let (core, client, config) = (core.clone(), client.clone(), config.clone());
             let path = folder.join(format!("{}.position", config.name));
             let (size, backoff) = (RequestSize::new(config.batch_max), BACKOFF_MIN);
-            let sender = Sender { core, client, config, hostname, state, path, lost: 0, dropped: 0, size, backoff };
+            let (lost, dropped, refuses_all) = (0, 0, false);
+            let sender =
+                Sender { core, client, config, hostname, state, path, lost, dropped, size, refuses_all, backoff };
             tokio::spawn(sender.run(history.clone()));
         } else {
             tracing::warn!(webhook = config.name, "the webhook is disabled");

@@ -1,9 +1,13 @@
 //! How many events go into one request, and when a refused event is dropped. Pure.
 //!
-//! Promise: a refusal that is about the events ([`is_about_events`]) blocks the endpoint for a limited time. The
+//! Promise: a refusal that is about the events ([`FailureCause::Events`]) blocks the endpoint for a limited time. The
 //! request is halved until the refused event is alone; that event is sent [`REFUSALS_MAX`] times and then dropped.
 //! Every other event is sent until it is accepted, in order. After a refusal, requests grow again only after
 //! [`GROWS_AFTER`] accepted ones, or at once when the refused event was dropped.
+//!
+//! 403 ([`FailureCause::Unclear`]) is the answer of a firewall to a text, and also of an endpoint that refuses our URL,
+//! address or signature. So before an event is dropped for it, a request without events is sent. If that fails too,
+//! nothing is dropped, and the whole request is sent again.
 
 /// Refusals of an event that is alone in its request, after which it is dropped: about a quarter of an hour, so that a
 /// firewall's mistake can be corrected before much is lost.
@@ -11,20 +15,41 @@ pub(super) const REFUSALS_MAX: u32 = 12;
 /// Accepted requests after which twice as many events are tried.
 const GROWS_AFTER: u32 = 64;
 
-/// Whether a refusal with this status may be about the events of the request: it is too large (413), or a firewall
-/// dislikes its text. The others are about the URL, the login or the time, and the events are kept for as long as the
-/// history keeps them.
-pub(super) fn is_about_events(status: u16) -> bool {
-    (400..500).contains(&status) && !matches!(status, 401 | 404 | 405 | 407 | 408 | 410 | 421 | 425 | 429)
+/// What a failed request says about the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FailureCause {
+    /// The endpoint wants no more events (410).
+    Gone,
+    /// The refusal may be about the events: the request is too large (413), or a firewall dislikes its text. Fewer or
+    /// others may be accepted.
+    Events,
+    /// The refusal is about the events, or about the URL, our address or the signature (403).
+    Unclear,
+    /// The same request may be accepted later. The events are kept for as long as the history keeps them.
+    Temporary,
 }
 
-/// What follows a refusal that is about the events.
+impl FailureCause {
+    pub fn of_status(status: u16) -> FailureCause {
+        match status {
+            410 => FailureCause::Gone,
+            403 => FailureCause::Unclear,
+            401 | 404 | 405 | 407 | 408 | 421 | 425 | 429 => FailureCause::Temporary,
+            400..500 => FailureCause::Events,
+            _ => FailureCause::Temporary,
+        }
+    }
+}
+
+/// What follows a failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RefusalStep {
     /// Send a smaller request.
     Halve,
     /// Send the same event again after a pause.
     Retry,
+    /// Send a request without events. If it is accepted, drop the only event of the failed request; else retry.
+    Probe,
     /// Drop the only event of the request.
     Drop,
 }
@@ -63,9 +88,12 @@ impl RequestSize {
         }
     }
 
-    /// Returns the step after a refused request of so many events: halve it, retry its only event, or drop that event
-    /// and restore the full size.
-    pub fn after_refusal(&mut self, events: usize) -> RefusalStep {
+    /// Returns the step after a failed request of so many events. If its only event may be dropped, the full size is
+    /// restored.
+    pub fn after_failure(&mut self, cause: FailureCause, events: usize) -> RefusalStep {
+        if matches!(cause, FailureCause::Gone | FailureCause::Temporary) {
+            return RefusalStep::Retry;
+        }
         self.accepted = 0;
         if events > 1 {
             (self.events_max, self.refusals) = (events / 2, 0);
@@ -77,7 +105,7 @@ impl RequestSize {
         }
         // The refused event was found, and the others need not suffer for it.
         *self = RequestSize::new(self.batch_max);
-        RefusalStep::Drop
+        if cause == FailureCause::Unclear { RefusalStep::Probe } else { RefusalStep::Drop }
     }
 }
 
@@ -85,24 +113,54 @@ impl RequestSize {
 mod tests {
     use super::*;
 
-    /// Sends events to an endpoint. Returns the accepted ones in their order, the dropped ones, and the requests.
-    fn sent(events: &[u32], batch_max: usize, accepts: impl Fn(&[u32]) -> bool) -> (Vec<u32>, Vec<u32>, usize) {
+    /// Sends events to an endpoint that answers each request with a status. Returns the accepted ones in their order,
+    /// the dropped ones, and the requests.
+    fn sent_to(events: &[u32], batch_max: usize, mut answer: impl FnMut(&[u32]) -> u16) -> (Vec<u32>, Vec<u32>, usize) {
         let (mut size, mut from, mut requests) = (RequestSize::new(batch_max), 0, 0);
         let (mut accepted, mut dropped) = (Vec::new(), Vec::new());
         while from < events.len() {
             let to = (from + size.events_max()).min(events.len());
             requests += 1;
-            if accepts(&events[from..to]) {
+            let status = answer(&events[from..to]);
+            if status == 200 {
                 size.after_acceptance();
                 accepted.extend(&events[from..to]);
                 from = to;
-            } else if size.after_refusal(to - from) == RefusalStep::Drop {
+                continue;
+            }
+            let is_dropped = match size.after_failure(FailureCause::of_status(status), to - from) {
+                RefusalStep::Drop => true,
+                RefusalStep::Probe => answer(&[]) == 200,
+                RefusalStep::Halve | RefusalStep::Retry => false,
+            };
+            if is_dropped {
                 dropped.push(events[from]);
                 assert_eq!(to, from + 1);
                 from = to;
             }
         }
         (accepted, dropped, requests)
+    }
+
+    fn sent(events: &[u32], batch_max: usize, accepts: impl Fn(&[u32]) -> bool) -> (Vec<u32>, Vec<u32>, usize) {
+        sent_to(events, batch_max, |some| if accepts(some) { 200 } else { 413 })
+    }
+
+    #[test]
+    fn an_endpoint_that_forbids_all_loses_nothing_and_a_forbidden_event_is_dropped() {
+        let events: Vec<u32> = (0..50).collect();
+        // Its access rules are corrected after a day of attempts.
+        let mut asked = 0;
+        let (accepted, dropped, _) = sent_to(&events, 10, |_| {
+            asked += 1;
+            if asked <= 300 { 403 } else { 200 }
+        });
+        assert_eq!((accepted, dropped), (events.clone(), vec![]));
+        // A firewall dislikes two events, one after the other.
+        let (accepted, dropped, requests) =
+            sent_to(&events, 10, |some| if some.iter().any(|event| [20, 21].contains(event)) { 403 } else { 200 });
+        assert_eq!((accepted.len(), dropped), (48, vec![20, 21]));
+        assert!(requests < 50, "{requests}");
     }
 
     #[test]
@@ -127,7 +185,7 @@ mod tests {
         // A smaller limit for a time leaves no trace.
         let mut size = RequestSize::new(500);
         for events in [500, 250, 125, 62] {
-            assert_eq!(size.after_refusal(events), RefusalStep::Halve);
+            assert_eq!(size.after_failure(FailureCause::Events, events), RefusalStep::Halve);
         }
         assert!(size.is_reduced());
         (0..GROWS_AFTER * 5).for_each(|_| size.after_acceptance());
@@ -136,9 +194,10 @@ mod tests {
 
     #[test]
     fn statuses_about_the_events() {
-        let about: Vec<u16> = [400, 403, 406, 413, 415, 418, 422, 431, 451, 499].into();
-        let others = [200, 301, 308, 401, 404, 405, 407, 408, 410, 421, 425, 429, 500, 502, 503];
-        assert!(about.into_iter().all(is_about_events));
-        assert!(!others.into_iter().any(is_about_events));
+        let are_all = |cause, statuses: &[u16]| statuses.iter().all(|of| FailureCause::of_status(*of) == cause);
+        assert!(are_all(FailureCause::Events, &[400, 406, 413, 415, 418, 422, 431, 451, 499]));
+        assert!(are_all(FailureCause::Unclear, &[403]) && are_all(FailureCause::Gone, &[410]));
+        let others = [301, 308, 401, 404, 405, 407, 408, 421, 425, 429, 500, 502, 503];
+        assert!(are_all(FailureCause::Temporary, &others));
     }
 }

@@ -14,7 +14,7 @@ use stentor_core::limits::Limit;
 use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_history::{Position, Reader};
 
-use super::request_size::{REFUSALS_MAX, RefusalStep, RequestSize, is_about_events};
+use super::request_size::{FailureCause, REFUSALS_MAX, RefusalStep, RequestSize};
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
 use crate::client::{PushClient, PushRequest};
 
@@ -42,6 +42,8 @@ pub(super) struct Sender {
     /// Events dropped after refusals and not yet reported to the endpoint.
     pub dropped: u64,
     pub size: RequestSize,
+    /// The endpoint refused a request without events.
+    pub refuses_all: bool,
     /// The pause after the next failure, before jitter.
     pub backoff: Duration,
 }
@@ -61,16 +63,6 @@ struct RequestFailure {
     why: String,
     cause: FailureCause,
     retry_after: Duration,
-}
-
-#[derive(Clone, Copy)]
-enum FailureCause {
-    /// The endpoint wants no more events (410).
-    Gone,
-    /// The answer may be about the events: fewer or others may be accepted.
-    Events,
-    /// The same request may be accepted later.
-    Temporary,
 }
 
 /// The result of one scan.
@@ -206,7 +198,7 @@ impl Sender {
                     self.record_acceptance(events.len(), attempt);
                     DeliveryStep::Next
                 }
-                Err(failure) => self.handle_failure(events, &failure),
+                Err(failure) => self.handle_failure(events, &failure).await,
             };
             match step {
                 DeliveryStep::Again(pause) => {
@@ -231,7 +223,7 @@ impl Sender {
         self.state.events.fetch_add(events as u64, Ordering::Relaxed);
         self.state.batches.fetch_add(1, Ordering::Relaxed);
         self.size.after_acceptance();
-        (self.lost, self.dropped) = (0, 0);
+        (self.lost, self.dropped, self.refuses_all) = (0, 0, false);
         self.state.last.lock().success = Some(self.core.clock.now());
         if self.clear_failure() {
             tracing::info!(webhook = self.config.name, attempt, "the webhook accepts events again");
@@ -247,21 +239,24 @@ impl Sender {
     }
 
     /// Records or logs a failed request and returns the next step.
-    fn handle_failure(&mut self, events: &[Value], failure: &RequestFailure) -> DeliveryStep {
+    async fn handle_failure(&mut self, events: &[Value], failure: &RequestFailure) -> DeliveryStep {
         self.state.failures.fetch_add(1, Ordering::Relaxed);
-        let (webhook, why) = (&self.config.name, &failure.why);
+        let why = &failure.why;
         let retry_after = failure.retry_after.min(RETRY_AFTER_MAX);
         let was_reduced = self.size.is_reduced();
-        let step = match failure.cause {
-            FailureCause::Gone => {
-                self.record_failure(failure);
-                self.state.is_enabled.store(false, Ordering::Relaxed);
-                tracing::error!(webhook, why, "the webhook answered 410; disabled until the server restarts");
-                return DeliveryStep::End;
-            }
-            FailureCause::Events => self.size.after_refusal(events.len()),
-            FailureCause::Temporary => RefusalStep::Retry,
-        };
+        if failure.cause == FailureCause::Gone {
+            self.record_failure(failure);
+            self.state.is_enabled.store(false, Ordering::Relaxed);
+            let webhook = &self.config.name;
+            tracing::error!(webhook, why, "the webhook answered 410; disabled until the server restarts");
+            return DeliveryStep::End;
+        }
+        let mut step = self.size.after_failure(failure.cause, events.len());
+        if step == RefusalStep::Probe {
+            self.refuses_all = self.post(&[], 1).await.is_err();
+            step = if self.refuses_all { RefusalStep::Retry } else { RefusalStep::Drop };
+        }
+        let webhook = &self.config.name;
         match step {
             RefusalStep::Halve => {
                 if !was_reduced {
@@ -270,7 +265,7 @@ impl Sender {
                 }
                 DeliveryStep::Again(retry_after)
             }
-            RefusalStep::Retry => {
+            RefusalStep::Retry | RefusalStep::Probe => {
                 if self.record_failure(failure) {
                     tracing::warn!(webhook, why, "the webhook does not accept events; will retry");
                 }
@@ -310,6 +305,15 @@ impl Sender {
                 "check why the endpoint refuses this event; it is dropped after {REFUSALS_MAX} refusals \
                  (docs/operate/webhooks.md)"
             ),
+            FailureCause::Unclear if !self.refuses_all => format!(
+                "check the endpoint's access rules, and why it may refuse this event; after {REFUSALS_MAX} refusals \
+                 the event is dropped if a request without events is accepted (docs/operate/webhooks.md)"
+            ),
+            FailureCause::Unclear => {
+                "the endpoint refuses requests without events, too: check its access rules, the URL and the secret; \
+                 events are resent automatically while the history keeps them"
+                    .to_owned()
+            }
             FailureCause::Gone => {
                 "correct the endpoint, then restart the server; or remove the webhook from the configuration".to_owned()
             }
@@ -351,11 +355,7 @@ impl Sender {
             Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
             Ok(answer) => {
                 let retry_after = Duration::from_secs(answer.retry_after_s.unwrap_or(0));
-                let cause = match answer.status {
-                    410 => FailureCause::Gone,
-                    status if is_about_events(status) => FailureCause::Events,
-                    _ => FailureCause::Temporary,
-                };
+                let cause = FailureCause::of_status(answer.status);
                 Err(RequestFailure { why: format!("it answered {}", answer.status), cause, retry_after })
             }
             Err(why) => Err(RequestFailure { why, cause: FailureCause::Temporary, retry_after: Duration::ZERO }),
