@@ -4,23 +4,25 @@
 
 #[path = "common/at_once.rs"]
 mod at_once;
+#[path = "common/steps.rs"]
+mod steps;
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv4Addr;
 
 use stentor_mail::Class;
 use stentor_queue::cause::Cause;
-use stentor_queue::event::{Accept, Event, Fate};
+use stentor_queue::event::{Accept, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan};
 use stentor_queue::store::{EventEffect, Store};
 use stentor_sched::{
-    CauseCounts, CloseReason, Effect, FailedRcpt, NoSession, RcptOutcome, RecipientPlace, SchedConfig, Scheduler,
-    SessionStep, SiteProgress, Stage, WaitsFor, Work,
+    CauseCounts, CloseReason, Effect, FailedRcpt, NoSession, RecipientPlace, SchedConfig, Scheduler, SessionStep,
+    SiteProgress, Stage, WaitsFor, Work,
 };
 
 use self::at_once::AtOnce;
+use self::steps::{Answer, plan, target};
 
 const NOW: Ms = 1_800_000_000_000;
 const MINUTE: Ms = 60_000;
@@ -106,29 +108,14 @@ impl Site {
             recipients: IdSet::one(to.0),
             ..Accept::bare(id, self.now)
         };
-        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
-        self.sched.accepted(&self.store, no, self.now);
-        (no, to)
+        (steps::accept(&mut self.store, &mut self.sched, accept, self.now), to)
     }
 
     /// Plan of a domain; `one.example` has only the first host.
     fn plan(&self, domain: &str) -> Resolution {
-        let target = |host: u16| Target {
-            preference: host,
-            host: format!("mx{host}.example").into(),
-            addr: Endpoint::by_port((Ipv4Addr::LOCALHOST, host)),
-            lmtp: false,
-            posture: None,
-        };
-        let (key, targets) =
-            if domain == "one.example" { ("one", vec![target(1)]) } else { ("mx", vec![target(1), target(2)]) };
-        Resolution::Site(SitePlan {
-            key: key.into(),
-            targets,
-            mixes_domains: false,
-            limits: self.limits,
-            ttl_s: 86_400,
-        })
+        let (key, hosts) = if domain == "one.example" { ("one", 1..=1) } else { ("mx", 1..=2) };
+        let plan = plan(key, hosts.map(|host| target(host, format!("mx{host}.example"), host)));
+        Resolution::Site(SitePlan { limits: self.limits, ..plan })
     }
 
     fn work(&mut self, conn: ConnId) {
@@ -163,16 +150,10 @@ impl Site {
             true => (Stage::Mail, 451, "said"),
             false => (Stage::Final, 250, "said"),
         };
-        let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: text.into() };
-        let outcomes: Vec<_> = work.ids.iter().map(one).collect();
-        let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
-        let ended = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
-        self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
+        let answer = Answer { stage, code, dsn: None, text };
+        steps::end(&mut self.store, &mut self.sched, conn, work, &answer, self.now);
         if !is_refused {
             self.delivered.push(host);
-        }
-        if matches!(ended, EventEffect::Finished { .. }) {
-            self.sched.finished(work.no);
         }
     }
 

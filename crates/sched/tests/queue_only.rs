@@ -2,24 +2,26 @@
 
 #[path = "common/at_once.rs"]
 mod at_once;
+#[path = "common/steps.rs"]
+mod steps;
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
 
 use stentor_mail::Class;
 use stentor_queue::cause::Cause;
-use stentor_queue::event::{Accept, Event, Fate};
-use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms};
+use stentor_queue::event::Accept;
+use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::queue_only::Scope;
-use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{EventEffect, Store};
+use stentor_queue::site::Resolution;
+use stentor_queue::store::Store;
 use stentor_sched::{
-    CauseCounts, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner,
+    CauseCounts, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, SchedConfig, Scheduler, ScopeOwner,
     SourceConfig, SourceNo, SourceSet, Stage,
 };
 
 use self::at_once::AtOnce;
+use self::steps::{Answer, plan, target};
 
 const NOW: Ms = 1_800_000_000_000;
 const HOUR: Ms = 3_600_000;
@@ -75,9 +77,7 @@ impl World {
             ..Accept::bare(id, self.now)
         };
         change(&mut accept);
-        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
-        self.sched.accepted(&self.store, no, self.now);
-        no
+        steps::accept(&mut self.store, &mut self.sched, accept, self.now)
     }
 
     fn mail(&mut self, to: &str) -> MessageNo {
@@ -93,15 +93,7 @@ impl World {
         let name = self.store.book.domain_name(domain).to_owned();
         let host = if name.ends_with("shared.example") { "shared" } else { &*name };
         let port = 1 + host.bytes().map(u16::from).sum::<u16>();
-        let addr = Endpoint::by_port((Ipv4Addr::LOCALHOST, port));
-        let target = Target { preference: 0, host: host.into(), addr, lmtp: false, posture: None };
-        let plan = SitePlan {
-            key: host.into(),
-            targets: vec![target],
-            mixes_domains: false,
-            limits: SiteLimits::default(),
-            ttl_s: 86_400,
-        };
+        let plan = plan(host, [target(0, host, port)]);
         self.sched.resolved(&self.store, domain, Resolution::Site(plan), self.now);
     }
 
@@ -111,15 +103,9 @@ impl World {
             *self.attempts.entry(host.clone()).or_default() += work.ids.len();
             let is_grey = host.starts_with("grey");
             let (stage, code) = if is_grey { (Stage::Rcpt, 451) } else { (Stage::Final, 250) };
-            let outcome = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "so".into() };
-            let outcomes: Vec<_> = work.ids.iter().map(outcome).collect();
-            let ids: IdSet = work.ids.iter().filter(|_| !is_grey).map(|id| id.0).collect();
             self.delivered.extend((!is_grey).then_some((work.no, source)));
-            let applied = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
-            self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
-            if matches!(applied, EventEffect::Finished { .. }) {
-                self.sched.finished(work.no);
-            }
+            let answer = Answer { stage, code, dsn: None, text: "so" };
+            steps::end(&mut self.store, &mut self.sched, conn, &work, &answer, self.now);
         }
     }
 

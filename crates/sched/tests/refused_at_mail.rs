@@ -3,22 +3,24 @@
 
 #[path = "common/agenda.rs"]
 mod agenda;
+#[path = "common/steps.rs"]
+mod steps;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::Ipv4Addr;
 
 use agenda::{Agenda, Next};
 use stentor_mail::Class;
-use stentor_queue::event::{Accept, Event, Fate};
+use stentor_queue::event::{Accept, Fate};
 use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::queue_only::Scope;
-use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{EventEffect, Store};
+use stentor_queue::site::Resolution;
+use stentor_queue::store::Store;
 use stentor_sched::{
-    CloseReason, Effect, FlowKey, NoSession, RcptOutcome, SchedConfig, Scheduler, ScopeOwner, SnapshotProgress,
-    SourceConfig, SourceNo, Stage, Work,
+    CloseReason, Effect, FlowKey, NoSession, SchedConfig, Scheduler, ScopeOwner, SnapshotProgress, SourceConfig,
+    SourceNo, Stage, Work,
 };
+use steps::{Answer, plan, target};
 
 const START: Ms = 1_800_000_000_000;
 const SECOND: Ms = 1_000;
@@ -134,9 +136,7 @@ impl World {
         let recipients = IdSet::one(to.0);
         let (class, list) = (if list.is_some() { Class::Bulk } else { Class::Ordinary }, list.map(str::to_owned));
         let accept = Accept { size, sender, class, list, recipients, origin, ..Accept::bare(id, self.now - self.age) };
-        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
-        self.sched.accepted(&self.store, no, self.now);
-        no
+        steps::accept(&mut self.store, &mut self.sched, accept, self.now)
     }
 
     /// The n-th message of a kind. Refused ones are not always the larger ones.
@@ -239,15 +239,8 @@ impl World {
     fn happen(&mut self, ev: Ev) {
         match ev {
             Ev::Resolved(domain) => {
-                let targets = (0..self.hosts).map(|host| Target {
-                    preference: host as u16,
-                    host: format!("mx{host}.example").into(),
-                    addr: Endpoint::by_port((Ipv4Addr::LOCALHOST, host as u16 + 1)),
-                    lmtp: false,
-                    posture: None,
-                });
-                let (targets, limits) = (targets.collect(), SiteLimits::default());
-                let plan = SitePlan { key: "mx".into(), targets, mixes_domains: false, limits, ttl_s: 86_400 };
+                let hosts = 0..self.hosts as u16;
+                let plan = plan("mx", hosts.map(|host| target(host, format!("mx{host}.example"), host + 1)));
                 self.sched.resolved(&self.store, domain, Resolution::Site(plan), self.now);
             }
             Ev::Session(conn) => {
@@ -294,17 +287,11 @@ impl World {
             _ => (Stage::Final, 250),
         };
         let dsn = stentor_mail::reply::Enhanced::parse("4.7.1").filter(|_| code == 451);
-        let one = |id: &_| RcptOutcome { id: *id, stage, code, dsn, text: "said".into() };
-        let outcomes: Vec<RcptOutcome> = work.ids.iter().map(one).collect();
         if code == 250 {
-            let ids: IdSet = work.ids.iter().map(|id| id.0).collect();
             self.delivered.insert(work.no, entry.host);
-            self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
         }
-        self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
-        if code == 250 {
-            self.sched.finished(work.no);
-        }
+        let answer = Answer { stage, code, dsn, text: "said" };
+        steps::end(&mut self.store, &mut self.sched, conn, &work, &answer, self.now);
         if is_enough {
             let why = CloseReason::Refused { text: "too many errors".into() };
             self.conns.remove(&conn);

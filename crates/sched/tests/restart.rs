@@ -2,19 +2,21 @@
 
 #[path = "common/agenda.rs"]
 mod agenda;
+#[path = "common/steps.rs"]
+mod steps;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use agenda::{Agenda, Next};
 use stentor_mail::reply::Enhanced;
-use stentor_queue::event::{Accept, Event, Fate};
+use stentor_queue::event::Accept;
 use stentor_queue::ids::{ConnId, DomainId, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
-use stentor_queue::store::{EventEffect, Store};
-use stentor_sched::{CloseReason, Effect, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage, Work};
+use stentor_queue::site::Resolution;
+use stentor_queue::store::Store;
+use stentor_sched::{CloseReason, Effect, NoSession, SchedConfig, Scheduler, Stage, Work};
+use steps::{Answer, plan, target};
 
 const START: Ms = 1_800_000_000_000;
 const SECOND: Ms = 1_000;
@@ -134,8 +136,7 @@ impl World {
             ..Accept::bare(id, self.now)
         };
         self.mails += 1;
-        let EventEffect::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
-        self.sched.accepted(&self.store, no, self.now);
+        steps::accept(&mut self.store, &mut self.sched, accept, self.now);
     }
 
     /// Takes all hosts out from now on, for this long; open connections end.
@@ -201,20 +202,8 @@ impl World {
     fn happen(&mut self, ev: Ev) {
         match ev {
             Ev::Resolved(domain) => {
-                let targets = (0..self.hosts.len()).map(|host| Target {
-                    preference: host as u16,
-                    host: format!("mx{host}.example").into(),
-                    addr: Endpoint::by_port((Ipv4Addr::LOCALHOST, host as u16 + 1)),
-                    lmtp: false,
-                    posture: None,
-                });
-                let plan = SitePlan {
-                    key: "mx".into(),
-                    targets: targets.collect(),
-                    mixes_domains: false,
-                    limits: SiteLimits::default(),
-                    ttl_s: 86_400,
-                };
+                let hosts = 0..self.hosts.len() as u16;
+                let plan = plan("mx", hosts.map(|host| target(host, format!("mx{host}.example"), host + 1)));
                 self.sched.resolved(&self.store, domain, Resolution::Site(plan), self.now);
             }
             Ev::Session(conn) => self.session(conn),
@@ -281,17 +270,9 @@ impl World {
             _ => (Stage::Final, 250, "ok"),
         };
         let dsn = Some(Enhanced::new(4, 3, 2)).filter(|_| code == 451);
-        let one = |id: &_| RcptOutcome { id: *id, stage, code, dsn, text: text.into() };
-        let outcomes: Vec<RcptOutcome> = work.ids.iter().map(one).collect();
-        if code == 250 {
-            let ids: IdSet = work.ids.iter().map(|id| id.0).collect();
-            self.delivered.extend(work.ids.iter().map(|id| (id.0, self.now)));
-            self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
-        }
-        self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
-        if code == 250 {
-            self.sched.finished(work.no);
-        }
+        self.delivered.extend(work.ids.iter().filter(|_| code == 250).map(|id| (id.0, self.now)));
+        let answer = Answer { stage, code, dsn, text };
+        steps::end(&mut self.store, &mut self.sched, conn, &work, &answer, self.now);
         if matches!(code, 0 | 421) {
             self.hang_up(conn, code);
         } else {
@@ -301,10 +282,9 @@ impl World {
 
     fn hang_up(&mut self, conn: ConnId, code: u16) {
         let Some(entry) = self.conns.remove(&conn) else { return };
+        let lost = Answer { stage: Stage::Lost, code: 0, dsn: None, text: "lost" };
         for work in entry.open {
-            let lost = |id: &_| RcptOutcome { id: *id, stage: Stage::Lost, code: 0, dsn: None, text: "lost".into() };
-            let outcomes: Vec<RcptOutcome> = work.ids.iter().map(lost).collect();
-            self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
+            steps::end(&mut self.store, &mut self.sched, conn, &work, &lost, self.now);
         }
         let text = "bye".into();
         let why = if code == 421 { CloseReason::Refused { text } } else { CloseReason::Lost { text } };
