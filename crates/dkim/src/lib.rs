@@ -1,0 +1,23 @@
+//! DKIM signing (RFC 6376, RFC 8463): keys, DNS records, canonical forms, and signatures.
+//!
+//! Promise: the signatures of a message depend only on its octets, the signers and the times given. Nothing here does
+//! I/O or reads a clock. A body is hashed in pieces of any size, once; each copy then hashes only its header. All
+//! signers of a copy share one canonical header. `l=` is never used, so that nobody can append to a signed body.
+//!
+//! Failure: a key that cannot be used is a [`KeyError`], a signature that cannot be made a [`SignError`].
+
+mod body;
+mod fields;
+mod fold;
+mod key;
+mod message;
+mod own;
+mod record;
+mod sign;
+
+pub use body::{BodyDigest, BodyHash};
+pub use key::{Algorithm, GeneratedKey, KeyError, RSA_BITS_MIN, SigningKey};
+pub use message::MessageHash;
+pub use own::is_signed_by;
+pub use record::{record_name, zone_text};
+pub use sign::{SignError, Signer, Times, sign};
