@@ -19,6 +19,7 @@ use stentor_sched::Backoff;
 use super::acme::AcmeConfig;
 use super::call_ahead::CallAheadConfig;
 use super::diagnose::{Diagnostic, FilePosition};
+use super::dkim::DkimConfig;
 use super::endpoints::WebhookConfig;
 use super::keys::ApiToken;
 use super::listeners::ListenConfig;
@@ -56,6 +57,8 @@ pub struct Config {
     pub call_ahead: CallAheadConfig,
     /// `[[milters]]`, in the order in which they run.
     pub milters: Vec<MilterSettings>,
+    /// `[[dkim]]`
+    pub dkim: Vec<DkimConfig>,
     /// `[greylist]`
     pub greylist: GreylistSettings,
     /// Lists, in the order of the file.

@@ -18,6 +18,8 @@ mod configuration;
 mod content;
 mod cross;
 mod diagnose;
+mod dkim;
+mod dkim_keys;
 mod dns_lists;
 mod endpoints;
 mod http;
@@ -69,6 +71,8 @@ pub use configuration::{
     Config, DelayWarning, EightBit, HttpConfig, InetProtocols, ReadAccess, ReportConfig, ReportTo, SubmissionConfig,
 };
 pub use diagnose::{Diagnostic, FilePosition, Severity};
+pub use dkim::{DkimConfig, DkimKeyFile, is_dns_name};
+pub use dkim_keys::{DkimDomain, DkimKeys, KeyFileError};
 pub use endpoints::{Kind, WebhookConfig};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
 pub use name_servers::{RESOLV_CONF, system_name_servers};

@@ -212,6 +212,7 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
             "dns_lists.",
             "rules.",
             "milters.",
+            "dkim.",
             "tls.certificates.",
             "tls_policy.",
             "smart_hosts.",

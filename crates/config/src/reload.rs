@@ -74,6 +74,7 @@ pub static RULES: &[ReloadRule] = {
         rule("dns_lists", &[], NewConnections),
         rule("rules", &[], NewConnections),
         rule("milters", &[], NewConnections),
+        rule("dkim", &[], AtOnce),
         rule("greylist", &[], NewConnections),
         rule("classes", &[], NewConnections),
         rule("tls_policy", &[], AtOnce),

@@ -22,8 +22,8 @@ use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section};
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, acme, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, same_name,
-    security, sending, submission, tables, tls, tls_reports, webhooks,
+    Places, acme, call_ahead, cross, dkim, dns_lists, http, log, milters, protection, quarantine, queue_only,
+    same_name, security, sending, submission, tables, tls, tls_reports, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -67,6 +67,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let quarantine = quarantine::read(top.section("quarantine"), http.tls && !http.listen.is_empty());
     let listening: Vec<SocketAddr> = listen.listeners().map(|(_, listener)| listener.address).collect();
     let milters = milters::read(&top, &hostname, &listening);
+    let dkim = dkim::read(&top);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
@@ -101,6 +102,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         call_ahead,
         quarantine,
         milters,
+        dkim,
         greylist,
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),

@@ -488,6 +488,7 @@ pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org
      [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n\
      [dns_lists.NAME]\nzone = \"bl.example\"\n[tables.NAME]\ninline = {}\n[policy_services.NAME]\naddress = \"unix:/x\"\n[[rules]]\ndo = \"ok\"\nnot = {}\n\
      [[milters]]\nname = \"dkim\"\naddress = \"unix:/dkim\"\n\
+     [[dkim]]\ndomain = \"example.org\"\nselector = \"s1\"\nkey = \"s1.pem\"\n\
      [[tls.certificates]]\nchain = \"chain.pem\"\nkey = \"key.pem\"\n\
      [acme]\nagree_terms = true\n[[acme.certificates]]\nnames = [\"mx.example.org\"]\n\
      [[tls_policy]]\ndomain = \"example.org\"\nrequire = \"verify\"\n\

@@ -14,8 +14,8 @@ use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, 
 use crate::cli_verbs::{ActionArgs, QueueOnlyScope, Selectors, SuspendSubject};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::{
-    check_cmd, config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, tls_cmd,
-    user_cmd,
+    check_cmd, config_cmd, dkim_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd,
+    tls_cmd, user_cmd,
 };
 
 /// Mail transfer agent for mailing lists and bulk mail.
@@ -56,6 +56,8 @@ enum Command {
     Table(table_cmd::Options),
     /// Show the server's certificates, or test TLS to a domain.
     Tls(tls_cmd::Options),
+    /// Make keys that sign mail (DKIM), or print their DNS records.
+    Dkim(dkim_cmd::Options),
     /// Decode or encode mail text, or show a message decoded.
     Mime(mime_cmd::Options),
     /// Inspect a stopped or damaged journal, or save its contents, without changing it.
@@ -362,6 +364,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::User(options) => user_cmd::run(&options),
         Command::Table(options) => table_cmd::run(&options),
         Command::Tls(options) => tls_cmd::run(&options),
+        Command::Dkim(options) => dkim_cmd::run(&options),
         Command::Mime(options) => mime_cmd::run(&options),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Completions { shell } => help::completions(command(), shell),

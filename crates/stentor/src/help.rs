@@ -44,7 +44,7 @@ Statistics (from the history, or from any MTA's log):
 Set up:
   explain, policy   What rules do with a recipient; replay of recent mail
   http-password, http-token  Hash a console password, create an API token
-  user, table, tls, mime  Logins; table lookups; TLS; message contents
+  user, table, tls, dkim, mime  Logins; lookups; TLS; signing keys; messages
   journal           Verify, dump or salvage a stopped journal
   completions, man, help  Shell completions; manual pages; help for a command
 

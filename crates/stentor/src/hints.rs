@@ -11,8 +11,8 @@ use stentor_control::format::quoted;
 
 /// The start of a command in a text.
 const START: &str = "`stentor ";
-/// Commands that accept neither option.
-const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "mime", "completions", "man", "help"];
+/// Commands that accept neither option (of `dkim`, the one that is printed: `dkim new`).
+const TAKE_NEITHER: [&str; 7] = ["http-password", "http-token", "dkim", "mime", "completions", "man", "help"];
 /// Commands that read the configuration and contact no server.
 const TAKE_NO_SOCKET: [&str; 12] = [
     "serve",

@@ -8,6 +8,7 @@ mod check_cmd;
 pub mod cli;
 mod cli_verbs;
 mod config_cmd;
+mod dkim_cmd;
 mod explain;
 pub mod help;
 mod hints;

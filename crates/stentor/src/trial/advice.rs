@@ -17,6 +17,8 @@ pub(crate) const ACME: &str = "check that this server reaches the CA, and the CA
     (docs/operate/tls.md); the server retries automatically";
 pub(crate) const MODE: &str = "run that command, then `stentor check`";
 pub(crate) const LOGINS: &str = "correct the file or its owner and mode, or change the key; then run `stentor check`";
+pub(crate) const DKIM: &str = "correct the key file or its owner, or change the key; then run `stentor check` and \
+    `stentor reload` (docs/operate/dkim.md)";
 pub(crate) const SUBSCRIBERS: &str = "correct the file; the next post reads it";
 pub(crate) const SOURCE: &str = "add the address to this machine, or change the key; then run `stentor check`";
 pub(crate) const PORT: &str = "change the key, or stop the other program (`ss -ltnp` shows it); then run `stentor \

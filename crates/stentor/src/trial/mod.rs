@@ -84,6 +84,7 @@ fn examine<'a>(config: &Config, settings: &'a Settings) -> Trial<'a> {
     trial.submission(&config.submission);
     trial.advise(advice::FOLDER);
     trial.certificates(config);
+    trial.dkim(config);
     trial.secrets();
     trial.advise(advice::MODE);
     trial.logins(config);
@@ -305,6 +306,19 @@ impl Trial<'_> {
         for (key, is_error, what) in acme::findings(config) {
             self.report(if is_error { Severity::Error } else { Severity::Warning }, ConfigKey::new("acme", key), &what);
             self.advise(if is_error { advice::KEY } else { advice::ACME });
+        }
+    }
+
+    fn dkim(&mut self, config: &Config) {
+        match config.dkim_domains() {
+            Ok(keys) => {
+                self.found.extend(keys.warnings);
+                self.advise(advice::MODE);
+            }
+            Err(errors) => {
+                self.found.extend(errors);
+                self.advise(advice::DKIM);
+            }
         }
     }
 

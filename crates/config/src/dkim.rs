@@ -1,0 +1,181 @@
+//! `[[dkim]]`: domains that sign mail, their selectors, and the files of their keys, which `dkim_keys` reads.
+
+use std::path::PathBuf;
+
+use stentor_mail::address::normalise_domain;
+
+use super::diagnose::FilePosition;
+use super::raw::{DAY_S, Section};
+
+/// Maximum domains that sign.
+const DOMAINS_MAX: usize = 10_000;
+/// Longest name in DNS, and longest label (RFC 1035 section 2.3.4).
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+/// Longest lifetime of a signature.
+const EXPIRE_S_MAX: f64 = 365.0 * DAY_S;
+
+/// A domain of `[[dkim]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DkimConfig {
+    /// The `d=` of signatures: ASCII, lower case.
+    pub domain: String,
+    /// One key, or one of each algorithm.
+    pub keys: Vec<DkimKeyFile>,
+    /// Whether subdomains of the domain are signed too.
+    pub subdomains: bool,
+    /// Whether mail of authors at the domain is signed.
+    pub authors: bool,
+    /// Whether copies of lists with an address at the domain are signed.
+    pub lists: bool,
+    /// How long signatures are valid; `None`: without end.
+    pub expire_s: Option<u64>,
+}
+
+/// A key file and the selector at which its public half is published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DkimKeyFile {
+    pub selector: String,
+    pub path: PathBuf,
+    /// Position of the key that names it.
+    pub named_at: FilePosition,
+}
+
+pub(super) fn read(top: &Section<'_>) -> Vec<DkimConfig> {
+    let sections = top.tables("dkim");
+    if let Some(section) = sections.get(DOMAINS_MAX) {
+        section.context.error(section.span.clone(), format!("more than {DOMAINS_MAX} domains in [[dkim]]"));
+    }
+    let mut domains: Vec<DkimConfig> = Vec::new();
+    for section in sections.into_iter().take(DOMAINS_MAX) {
+        let (context, span) = (section.context, section.span_of("domain"));
+        let Some(domain) = domain(section) else { continue };
+        if domains.iter().any(|other| other.domain == domain.domain) {
+            context.error(span, format!("two sections [[dkim]] have the domain {:?}", domain.domain));
+        }
+        domains.push(domain);
+    }
+    domains
+}
+
+fn domain(section: Section<'_>) -> Option<DkimConfig> {
+    let name = section.required("domain", "example.org").and_then(|text| {
+        let name = normalise_domain(text.value).ok().filter(|name| is_dns_name(name));
+        if name.is_none() {
+            let message = format!("{:?} is not a valid domain; write an international one as A-labels", text.value);
+            section.context.error(text.span, message);
+        }
+        name
+    });
+    let first = key(&section, "selector", "key", true);
+    let second = key(&section, "second_selector", "second_key", false);
+    if let (Some(first), Some(second)) = (&first, &second)
+        && first.selector == second.selector
+    {
+        let message = format!("both keys have the selector {:?}; each needs its own", first.selector);
+        section.context.error(section.span_of("second_selector"), message);
+    }
+    let expire_s = section.seconds("expire_s", 0, 0.0..=EXPIRE_S_MAX) / 1_000;
+    let config = DkimConfig {
+        domain: name.clone().unwrap_or_default(),
+        keys: first.clone().into_iter().chain(second).collect(),
+        subdomains: section.flag("subdomains", true),
+        authors: section.flag("authors", true),
+        lists: section.flag("lists", true),
+        expire_s: Some(expire_s).filter(|s| *s > 0),
+    };
+    if !config.authors && !config.lists {
+        section.context.warn(section.span.clone(), "this domain signs nothing: `authors` and `lists` are false");
+    }
+    section.finish();
+    (name.is_some() && first.is_some()).then_some(config)
+}
+
+/// Reads a selector and the key file beside it.
+fn key(section: &Section<'_>, selector: &'static str, key: &'static str, is_needed: bool) -> Option<DkimKeyFile> {
+    let (name, path) = if is_needed {
+        (section.required(selector, "s1"), section.required(key, "/etc/stentor/dkim/example.org.s1.pem"))
+    } else {
+        (section.text(selector), section.text(key))
+    };
+    if !is_needed && name.is_some() != path.is_some() {
+        let message = format!("`{selector}` and `{key}` belong together: set both");
+        section.context.error(section.span_of(if name.is_some() { selector } else { key }), message);
+    }
+    let (name, path) = (name?, path?);
+    if !is_dns_name(name.value) {
+        let message = format!("{:?} is not a valid selector: use letters, digits, `-`, `_` and `.`", name.value);
+        section.context.error(name.span, message);
+        return None;
+    }
+    Some(DkimKeyFile {
+        selector: name.value.to_ascii_lowercase(),
+        path: section.context.path(path.value),
+        named_at: section.context.position(&path.span),
+    })
+}
+
+/// Whether the text is a name in DNS as DKIM needs it: of ASCII letters, digits, hyphens and underscores.
+pub fn is_dns_name(text: &str) -> bool {
+    let is_octet = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_');
+    let is_label = |label: &str| {
+        (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(is_octet) && !label.starts_with('-')
+    };
+    text.len() <= NAME_BYTES_MAX && text.split('.').all(is_label)
+}
+
+impl DkimConfig {
+    /// Whether the domain of an address is this one, or one below it if these are signed too.
+    pub fn covers(&self, domain: &str) -> bool {
+        let Some(before) = domain.len().checked_sub(self.domain.len()) else { return false };
+        let is_below = || before > 0 && self.subdomains && domain.as_bytes()[before - 1] == b'.';
+        domain.as_bytes()[before..].eq_ignore_ascii_case(self.domain.as_bytes()) && (before == 0 || is_below())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::check_text;
+
+    fn findings(text: &str) -> String {
+        let found = check_text(Path::new("stentor.toml"), text).map_or_else(|found| found, |config| config.warnings);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn domains_are_read_and_checked() {
+        let text = "[[dkim]]\ndomain = \"Example.ORG\"\nselector = \"S1\"\nkey = \"a.pem\"\nexpire_s = 3600\n\
+                    [[dkim]]\ndomain = \"x.example\"\nselector = \"a\"\nkey = \"b\"\nsecond_selector = \"e.b\"\n\
+                    second_key = \"c\"\nsubdomains = false\n";
+        let dkim = check_text(Path::new("/etc/stentor.toml"), text).unwrap().dkim;
+        assert_eq!(
+            (&*dkim[0].domain, &*dkim[0].keys[0].selector, dkim[0].expire_s),
+            ("example.org", "s1", Some(3_600))
+        );
+        assert_eq!(dkim[0].keys[0].path, Path::new("/etc/a.pem"));
+        assert_eq!((dkim[1].keys.len(), dkim[1].expire_s), (2, None));
+        let covered = |n: usize, domain| dkim[n].covers(domain);
+        assert!(covered(0, "example.org") && covered(0, "EXAMPLE.org") && covered(0, "a.example.org"));
+        assert!(!covered(0, "anexample.org") && !covered(0, "org") && !covered(0, ""));
+        assert!(covered(1, "x.example") && !covered(1, "a.x.example"));
+        let found = findings(
+            "[[dkim]]\ndomain = \"no domain\"\nselector = \"a b\"\n[[dkim]]\ndomain = \"x.y\"\nselector = \"a\"\n\
+             key = \"k\"\nsecond_key = \"l\"\nauthors = false\nlists = false\n\
+             [[dkim]]\ndomain = \"X.y\"\nselector = \"a\"\nkey = \"k\"\nsecond_selector = \"a\"\nsecond_key = \"k\"\n",
+        );
+        for expected in [
+            "\"no domain\" is not a valid domain",
+            "`key` is missing",
+            "`second_selector` and `second_key` belong together",
+            "this domain signs nothing",
+            "both keys have the selector \"a\"",
+            "two sections [[dkim]] have the domain \"x.y\"",
+        ] {
+            assert!(found.contains(expected), "{expected}: {found}");
+        }
+        let selector = findings("[[dkim]]\ndomain = \"x.y\"\nselector = \"a b\"\nkey = \"k\"\n");
+        assert!(selector.contains("\"a b\" is not a valid selector"), "{selector}");
+    }
+}
