@@ -202,7 +202,11 @@ fn local_advice(cause: Cause, known: &AdviceFacts<'_>) -> String {
              `stentor check` shows where"
                 .to_owned()
         }
-        Cause::Unreadable => "the stored content cannot be read: run `stentor journal verify`".to_owned(),
+        Cause::Unreadable => {
+            "the message cannot be read (run `stentor journal verify`) or signed (`stentor check` reads the DKIM \
+             keys): the reply says which"
+                .to_owned()
+        }
         _ => "wait for the next try".to_owned(),
     }
 }

@@ -1,5 +1,7 @@
 //! One transaction, copied out of the queue under the lock so that the connection can send it without holding the lock.
 
+use std::net::IpAddr;
+
 use stentor_mail::Class;
 use stentor_mail::dsn::Ret;
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
@@ -70,6 +72,13 @@ pub struct Assignment {
     params: Vec<(u32, Params)>,
     /// Addresses and header rewritten for the wire. `None`: nothing was looked up.
     pub generic: Option<Box<GenericAddresses>>,
+    /// The address of the client that sent the message without a login; `None` for users, local programs and our own
+    /// mail.
+    pub client: Option<IpAddr>,
+    /// DKIM signatures, sent before everything else.
+    pub signature: Vec<u8>,
+    /// The form that the signatures are for.
+    pub signed_form: Option<Recoded>,
     /// How the content last sent differs from the stored content.
     pub recoded: Recoded,
     pub tried: Option<Box<EarlierTries>>,
@@ -118,6 +127,9 @@ impl Assignment {
             ends,
             params,
             generic: None,
+            client: message.origin().parse().ok(),
+            signature: Vec::new(),
+            signed_form: None,
             recoded: Recoded::default(),
             tried: None,
             work,
@@ -182,7 +194,7 @@ impl Assignment {
     /// Returns the octets on the wire, before any conversion.
     pub fn wire_size(&self) -> u64 {
         let (header, instead_of) = self.wire_header().map_or((0, 0), |(header, len)| (header.len() as u64, len));
-        self.size + header - instead_of
+        self.size + header - instead_of + self.signature.len() as u64
     }
 
     /// Returns the positions of this try's recipients.

@@ -11,6 +11,7 @@ pub mod bodies;
 pub mod call_ahead;
 pub mod clock;
 pub mod committer;
+pub mod dkim;
 pub mod early;
 pub mod envelope;
 pub mod facts_file;
@@ -185,6 +186,8 @@ pub struct Core {
     pub tls_seen: tls_seen::HostTlsStates,
     /// Block lists named by hosts.
     pub block_lists: block_lists::BlockLists,
+    /// Body hashes and threads of DKIM signing.
+    pub dkim: dkim::DkimWork,
     /// Last text of the file of learned facts.
     pub learned: facts_file::WrittenDigest,
 }
@@ -276,6 +279,7 @@ impl Core {
             tls_counts: Mutex::default(),
             tls_seen: tls_seen::HostTlsStates::default(),
             block_lists: block_lists::BlockLists::default(),
+            dkim: dkim::DkimWork::default(),
             learned: facts_file::WrittenDigest::default(),
         })
     }

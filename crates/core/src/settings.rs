@@ -26,6 +26,7 @@ use stentor_tls::{ClientSettings, Connector, Roots, SystemRoots};
 use stentor_tls_policy::{HostPattern, PeerName, Posture, PostureQuery, Requirement, Strength, Wish};
 
 use crate::clock::Clock;
+use crate::dkim::DkimDomains;
 use crate::memory::PIECE_BYTES;
 
 /// Silent connections kept in addition to the budget, as a share of it.
@@ -59,6 +60,8 @@ pub struct Settings {
     /// The CAs of `tls_ca_file`, which replace the system's.
     roots: OnceLock<Roots>,
     system_roots: SystemRoots,
+    /// Empty until the keys are read.
+    dkim: DkimDomains,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -86,6 +89,7 @@ impl Settings {
             client_without_cas: OnceLock::new(),
             roots: OnceLock::new(),
             system_roots: SystemRoots::default(),
+            dkim: DkimDomains::default(),
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -133,6 +137,21 @@ impl Settings {
             let _ = self.roots.set(roots);
         }
         Ok(())
+    }
+
+    /// Reads the keys of `[[dkim]]`, and returns doubts about their files. Blocks. Until then nothing is signed.
+    ///
+    /// # Errors
+    /// Keys that cannot be used.
+    pub fn read_dkim_keys(&mut self) -> Result<Vec<Diagnostic>, Vec<Diagnostic>> {
+        let keys = self.config.dkim_domains()?;
+        self.dkim = DkimDomains::new(keys.domains);
+        Ok(keys.warnings)
+    }
+
+    /// Returns the domains that sign.
+    pub fn dkim(&self) -> &DkimDomains {
+        &self.dkim
     }
 
     /// Returns the trusted CAs. Blocks while files are read: at first use, and at most once a second while the system

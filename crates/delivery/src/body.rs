@@ -1,5 +1,5 @@
 //! The content of an outgoing transaction: chooses the form that a host can take, then sends prefix and stored octets
-//! in that form, with generic addresses in the header ([`super::generic`]).
+//! in that form, with generic addresses in the header ([`super::generic`]) and signatures before it ([`super::dkim`]).
 //!
 //! [`Form::choose`] is the only place that decides whether the transaction uses SMTPUTF8, whether the content is
 //! converted (RFC 6152, RFC 3030 section 3), or whether it cannot go to this host at all. Our own DSNs always can,
@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use stentor_core::Core;
 use stentor_core::assignment::Assignment;
+use stentor_core::dkim::SigningFailure;
 use stentor_core::host_knowledge::Traits;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mime::recode::{Converter, LineScan};
@@ -37,6 +38,8 @@ pub enum ContentError {
     Unfit(Enhanced, String),
     /// A table of generic addresses has no usable answer now.
     Table(Reply),
+    /// It should be signed and cannot be now.
+    Signature(SigningFailure),
 }
 
 impl From<io::Error> for ContentError {
@@ -177,6 +180,7 @@ async fn stored_traits(core: &Core, assignment: &Assignment) -> Result<Traits, C
 
 /// Progress of sending a content.
 pub struct BodyProgress {
+    signature_done: bool,
     prefix_done: bool,
     header_done: bool,
     at: u64,
@@ -187,7 +191,13 @@ pub struct BodyProgress {
 }
 
 impl BodyProgress {
+    /// Sends the content in this form, with its signatures.
     pub fn new(assignment: &Assignment, form: Form) -> BodyProgress {
+        BodyProgress { signature_done: assignment.signature.is_empty(), ..BodyProgress::unsigned(assignment, form) }
+    }
+
+    /// Sends the content in this form, without signatures.
+    pub fn unsigned(assignment: &Assignment, form: Form) -> BodyProgress {
         let converter = match form.recoded {
             Recoded { seven_bit: true, .. } if assignment.is_report => Some(Converter::lossy()),
             Recoded { seven_bit: true, .. } => Some(Converter::new()),
@@ -200,6 +210,7 @@ impl BodyProgress {
     /// Sends the content without a conversion.
     fn plain(assignment: &Assignment) -> BodyProgress {
         BodyProgress {
+            signature_done: true,
             prefix_done: assignment.prefix.is_empty(),
             header_done: assignment.wire_header().is_none(),
             at: 0,
@@ -221,14 +232,23 @@ impl BodyProgress {
         Ok(size)
     }
 
-    async fn each(
+    async fn each(self, core: &Core, assignment: &Assignment, mut take: impl FnMut(&[u8])) -> Result<(), ContentError> {
+        self.each_while(core, assignment, |octets| {
+            take(octets);
+            true
+        })
+        .await
+    }
+
+    /// Passes all pieces to `take` until it returns false.
+    pub async fn each_while(
         mut self,
         core: &Core,
         assignment: &Assignment,
-        mut take: impl FnMut(&[u8]),
+        mut take: impl FnMut(&[u8]) -> bool,
     ) -> Result<(), ContentError> {
-        let mut turns = Turns::default();
-        while self.next(core, assignment, &mut take)? {
+        let (mut turns, mut goes_on) = (Turns::default(), true);
+        while self.next(core, assignment, |octets| goes_on = take(octets) && goes_on)? && goes_on {
             turns.advance(CHUNK_BYTES).await;
         }
         Ok(())
@@ -241,6 +261,12 @@ impl BodyProgress {
         assignment: &Assignment,
         mut send: impl FnMut(&[u8]),
     ) -> Result<bool, ContentError> {
+        if !self.signature_done {
+            // Signed is the converted content, so the signatures themselves are not converted.
+            self.signature_done = true;
+            send(&assignment.signature);
+            return Ok(true);
+        }
         if !self.prefix_done {
             self.prefix_done = true;
             self.convert(&assignment.prefix, &mut send)?;

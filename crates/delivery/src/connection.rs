@@ -743,6 +743,7 @@ const HIDDEN: &[u8] = b"(AUTH)\r\n";
 /// Code of a session that the host ended before any command (RFC 3463 section 3.5: bad connection).
 const BEFORE_MAIL: &str = "4.4.2";
 const UNREADABLE: &str = "stored content unreadable";
+const UNSIGNED: &str = "DKIM signature could not be made";
 const OWN_FAILURE: Enhanced = Enhanced::new(4, 3, 0);
 
 /// An idle session has no deadline of its own: the scheduler closes it.

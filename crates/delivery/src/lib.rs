@@ -8,6 +8,7 @@ mod coalesce;
 mod connect_progress;
 mod connection;
 mod delays;
+mod dkim;
 mod ending;
 mod generic;
 mod login;

@@ -128,16 +128,18 @@ struct ReloadPlan {
     security: Security,
 }
 
-/// Reads the configuration and its files of certificates, CAs and users. Nothing is in force yet: an error in one must
-/// not leave a partial change behind.
+/// Reads the configuration and its files of certificates, CAs, users and DKIM keys. Nothing is in force yet: an error
+/// in one must not leave a partial change behind.
 fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<ReloadPlan, Vec<Diagnostic>> {
     let (config, kept) = stentor_config::check_again(file, &old.config)?;
     let certificates = certificates::load(&config)?;
     let security =
         Security::open(&config, &server.certificates.store, Some(&server.core.security()), &server.core.clock)
             .map_err(|why| vec![config.tls_diagnostic(why)])?;
-    let settings = Settings::new(config, Some(old));
+    let mut settings = Settings::new(config, Some(old));
     settings.read_roots().map_err(|diagnostic| vec![*diagnostic])?;
+    let warnings = settings.read_dkim_keys()?;
+    settings.config.warnings.extend(warnings);
     Ok(ReloadPlan { settings, kept, certificates, security })
 }
 

@@ -93,6 +93,8 @@ pub enum StartError {
     Http { addr: SocketAddr, source: io::Error },
     #[error("{}", lines(.0))]
     Tls(Vec<Diagnostic>),
+    #[error("{}", lines(.0))]
+    Dkim(Vec<Diagnostic>),
     #[error("TLS for HTTP: {0}")]
     Https(stentor_tls::TlsError),
     #[error("cannot start a thread: {0}")]
@@ -211,11 +213,19 @@ fn read_lists(core: &Arc<Core>) {
     tokio::spawn(async move { core.lists.refresh_configured(&core).await });
 }
 
+fn read_settings(config: Config) -> Result<Settings, StartError> {
+    let mut settings = Settings::new(config, None);
+    for warning in settings.read_dkim_keys().map_err(StartError::Dkim)? {
+        tracing::warn!("{warning}");
+    }
+    Ok(settings)
+}
+
 impl Server {
     /// Starts everything.
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let clock = Clock::start();
-        let settings = Arc::new(Settings::new(config, None));
+        let settings = Arc::new(read_settings(config)?);
         let config = &settings.config;
         let mut accepted = submission::AcceptedIds::ask(config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;

@@ -7,8 +7,8 @@ use stentor_smtp::client::{ClientError, TxRcpt, TxSpec};
 
 use super::super::body::{self, BodyProgress, ContentError, Form};
 use super::super::protection::Mail;
-use super::super::{generic, loops, outcome, report_counts};
-use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
+use super::super::{dkim, generic, loops, outcome, report_counts};
+use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE, UNSIGNED};
 
 /// Domains whose reports count a session.
 const COUNTED_DOMAINS_MAX: usize = 32;
@@ -152,6 +152,11 @@ impl Connection {
     async fn prepare(&mut self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
         body::load(&self.core, assignment)?;
         let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit).await?;
+        // A replaced key is used at once, also on open connections.
+        let settings = self.core.settings();
+        if dkim::applies(&settings, &self.target) {
+            dkim::sign(&self.core, &settings, assignment, form).await?;
+        }
         Ok((form, BodyProgress::wire_size(&self.core, assignment, form).await?))
     }
 
@@ -163,6 +168,11 @@ impl Connection {
                 tracing::error!(message = %assignment.id, %error, "stored content could not be read; the message \
                     waits");
                 let outcomes = outcome::same(assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE);
+                self.apply_outcomes(assignment, &outcomes);
+            }
+            ContentError::Signature(error) => {
+                tracing::error!(message = %assignment.id, %error, "message could not be signed (DKIM); it waits");
+                let outcomes = outcome::same(assignment, Stage::Unreadable, 0, OWN_FAILURE, UNSIGNED);
                 self.apply_outcomes(assignment, &outcomes);
             }
             ContentError::Table(reply) => {

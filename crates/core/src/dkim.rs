@@ -1,0 +1,248 @@
+//! DKIM signing of what is sent: which domains sign a copy, and the work that copies share.
+//!
+//! Promise: a copy is signed by the domain of its author, if the message comes from a trusted client, a user or this
+//! server, and by the domain of its list. The nearest configured domain signs: `a.example.org` before `example.org`.
+//! Mail of untrusted clients is never signed for its author: anyone can write any From.
+//!
+//! A body is hashed once for each form in which it is sent. Private keys are used on the blocking pool by at most one
+//! thread per CPU, so that no session waits for another's signature; further copies wait in order.
+//!
+//! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned.
+
+use std::hash::BuildHasher;
+use std::num::NonZero;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use lru::LruCache;
+use parking_lot::Mutex;
+use stentor_config::{DkimConfig, DkimDomain};
+use stentor_dkim::{BodyDigest, SignError, Signer, Times};
+use stentor_queue::ids::ContentId;
+use stentor_records::record::Recoded;
+use tokio::sync::{OnceCell, Semaphore};
+
+/// Body hashes kept, about 200 octets each.
+const BODIES_MAX: NonZero<usize> = NonZero::new(4_096).unwrap();
+/// Domains that sign a copy: author's and list's.
+const SIGNING_MAX: usize = 2;
+
+/// The domains that sign, with their keys; replaced by a reload.
+#[derive(Default)]
+pub struct DkimDomains {
+    domains: HashMap<Box<str>, DkimDomain, foldhash::fast::RandomState>,
+}
+
+impl DkimDomains {
+    pub fn new(domains: Vec<DkimDomain>) -> DkimDomains {
+        DkimDomains { domains: domains.into_iter().map(|one| (one.config.domain.as_str().into(), one)).collect() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+
+    /// Returns the domains that sign a copy. `author`: the domain of From, if it may be signed for; `list`: the domain
+    /// of the list's address. Both in ASCII and lower case.
+    pub fn signing(&self, author: Option<&str>, list: Option<&str>) -> Vec<&DkimDomain> {
+        let mut signing: Vec<&DkimDomain> = Vec::with_capacity(SIGNING_MAX);
+        let author = author.and_then(|domain| self.nearest(domain, |config| config.authors));
+        let list = list.and_then(|domain| self.nearest(domain, |config| config.lists));
+        for found in author.into_iter().chain(list) {
+            if !signing.iter().any(|other| std::ptr::eq(*other, found)) {
+                signing.push(found);
+            }
+        }
+        signing
+    }
+
+    fn nearest(&self, domain: &str, signs: impl Fn(&DkimConfig) -> bool) -> Option<&DkimDomain> {
+        let mut name = domain;
+        loop {
+            let found = self.domains.get(name);
+            if let Some(found) = found.filter(|found| found.config.covers(domain) && signs(&found.config)) {
+                return Some(found);
+            }
+            (_, name) = name.split_once('.')?;
+        }
+    }
+}
+
+/// A body as it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BodyForm {
+    pub content: ContentId,
+    pub recoded: Recoded,
+    /// Characters that cannot be converted are replaced.
+    pub is_lossy: bool,
+    /// Hash of the fields that precede the content, since a conversion depends on the header; 0 without one.
+    prefix: u64,
+}
+
+impl BodyForm {
+    pub fn new(content: ContentId, recoded: Recoded, is_lossy: bool, prefix: &[u8]) -> BodyForm {
+        let is_converted = recoded != Recoded::default();
+        let hash = |octets: &[u8]| foldhash::quality::FixedState::default().hash_one(octets);
+        BodyForm { content, recoded, is_lossy, prefix: if is_converted { hash(prefix) } else { 0 } }
+    }
+}
+
+/// A body's hash, made by the first copy that needs it while others wait.
+pub type SharedDigest = Arc<OnceCell<BodyDigest>>;
+
+/// A copy to be signed.
+pub struct SigningRequest {
+    pub header: Vec<u8>,
+    pub body: BodyDigest,
+    pub signers: Vec<DomainSigners>,
+    /// Seconds since 1970.
+    pub now_s: u64,
+}
+
+/// The keys of one domain.
+pub struct DomainSigners {
+    pub signers: Arc<[Signer]>,
+    pub expire_s: Option<u64>,
+}
+
+impl From<&DkimDomain> for DomainSigners {
+    fn from(domain: &DkimDomain) -> DomainSigners {
+        DomainSigners { signers: domain.signers.clone(), expire_s: domain.config.expire_s }
+    }
+}
+
+/// Why a copy was not signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SigningFailure {
+    #[error(transparent)]
+    Sign(#[from] SignError),
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// The work of signing.
+pub struct DkimWork {
+    digests: Mutex<LruCache<BodyForm, SharedDigest, foldhash::fast::RandomState>>,
+    threads: Semaphore,
+}
+
+impl Default for DkimWork {
+    fn default() -> DkimWork {
+        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+        DkimWork {
+            digests: Mutex::new(LruCache::with_hasher(BODIES_MAX, foldhash::fast::RandomState::default())),
+            threads: Semaphore::new(cpus),
+        }
+    }
+}
+
+impl DkimWork {
+    /// Returns the place of a body's hash.
+    pub fn digest(&self, form: BodyForm) -> SharedDigest {
+        self.digests.lock().get_or_insert(form, SharedDigest::default).clone()
+    }
+
+    /// Returns the signature fields of a copy; empty if it already has valid ones.
+    ///
+    /// # Errors
+    /// The copy cannot be signed.
+    pub async fn sign(&self, request: SigningRequest) -> Result<Vec<u8>, SigningFailure> {
+        let _permit = self.threads.acquire().await.map_err(|_| SigningFailure::Stopping)?;
+        let signed = tokio::task::spawn_blocking(move || fields(&request)).await;
+        signed.map_err(|_| SigningFailure::Stopping)?.map_err(SigningFailure::Sign)
+    }
+}
+
+fn fields(request: &SigningRequest) -> Result<Vec<u8>, SignError> {
+    let SigningRequest { header, body, now_s, .. } = request;
+    let mut signed = Vec::new();
+    for DomainSigners { signers, expire_s } in &request.signers {
+        let missing = |one: &&Signer| !stentor_dkim::is_signed_by(header, *body, one, *now_s);
+        let signers: Vec<Signer> = signers.iter().filter(missing).cloned().collect();
+        if !signers.is_empty() {
+            let times = Times { signed: *now_s, expires: expire_s.map(|s| now_s + s) };
+            signed.extend(stentor_dkim::sign(header, *body, &signers, times)?);
+        }
+    }
+    Ok(signed)
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_dkim::{Algorithm, MessageHash, SigningKey};
+
+    use super::*;
+
+    fn domain(name: &str, change: impl FnOnce(&mut DkimConfig)) -> DkimDomain {
+        let mut config = DkimConfig {
+            domain: name.to_owned(),
+            keys: Vec::new(),
+            subdomains: true,
+            authors: true,
+            lists: true,
+            expire_s: None,
+        };
+        change(&mut config);
+        let key = Arc::new(SigningKey::generate(Algorithm::Ed25519Sha256).unwrap().key);
+        DkimDomain { config, signers: [Signer { domain: name.into(), selector: "s".into(), key }].into() }
+    }
+
+    #[test]
+    fn the_nearest_domain_signs() {
+        let domains = DkimDomains::new(vec![
+            domain("example.org", |_| {}),
+            domain("lists.example.org", |config| config.authors = false),
+            domain("x.example", |config| config.subdomains = false),
+        ]);
+        let signing = |author, list| {
+            let all = domains.signing(author, list);
+            all.iter().map(|one| one.config.domain.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(signing(Some("example.org"), None), "example.org");
+        assert_eq!(signing(Some("a.b.example.org"), None), "example.org");
+        assert_eq!(signing(Some("lists.example.org"), None), "example.org");
+        assert_eq!(signing(Some("a.example"), Some("lists.example.org")), "lists.example.org");
+        assert_eq!(signing(Some("example.org"), Some("lists.example.org")), "example.org lists.example.org");
+        assert_eq!(signing(Some("example.org"), Some("example.org")), "example.org");
+        assert_eq!(signing(Some("a.x.example"), Some("anexample.org")), "");
+        assert_eq!(signing(None, None), "");
+    }
+
+    #[tokio::test]
+    async fn a_copy_is_signed_once_by_each_key() {
+        let work = DkimWork::default();
+        let domains = DkimDomains::new(vec![domain("example.org", |_| {})]);
+        let mut message = MessageHash::default();
+        message.push(b"From: a@example.org\r\n\r\nHi\r\n");
+        let (header, body) = message.finish();
+        let signers = || domains.signing(Some("example.org"), None).into_iter().map(DomainSigners::from).collect();
+        let request = |header: &[u8]| SigningRequest { header: header.to_vec(), body, signers: signers(), now_s: 9 };
+        let signed = work.sign(request(&header)).await.unwrap();
+        assert!(signed.starts_with(b"DKIM-Signature: v=1; a=ed25519-sha256;"));
+        let again = work.sign(request(&[&signed[..], &header].concat())).await.unwrap();
+        assert!(again.is_empty(), "signed already");
+        let stale = [&signed[..], b"Subject: new\r\n", &header].concat();
+        assert!(!work.sign(request(&stale)).await.unwrap().is_empty(), "the old signature no longer covers it");
+        let domains = DkimDomains::new(vec![domain("example.org", |config| config.expire_s = Some(60))]);
+        let signers = domains.signing(Some("example.org"), None).into_iter().map(DomainSigners::from).collect();
+        let expiring = work.sign(SigningRequest { header: header.clone(), body, signers, now_s: 9 }).await.unwrap();
+        assert!(String::from_utf8(expiring).unwrap().contains("t=9; x=69;"));
+        assert!(matches!(work.sign(request(b"To: x\r\n")).await, Err(SigningFailure::Sign(SignError::NoFrom))));
+    }
+
+    #[test]
+    fn hashes_are_shared_by_copies_in_the_same_form() {
+        let work = DkimWork::default();
+        let form = |content, seven_bit, prefix: &[u8]| {
+            work.digest(BodyForm::new(ContentId(content), Recoded { seven_bit, lines: false }, false, prefix))
+        };
+        let first = form(1, false, b"a");
+        assert!(Arc::ptr_eq(&first, &form(1, false, b"b")), "a prefix does not change an unconverted body");
+        assert!(!Arc::ptr_eq(&first, &form(2, false, b"a")) && !Arc::ptr_eq(&first, &form(1, true, b"a")));
+        assert!(!Arc::ptr_eq(&form(1, true, b"a"), &form(1, true, b"b")));
+        for content in 10..10 + 2 * BODIES_MAX.get() as u64 {
+            form(content, false, b"");
+        }
+        assert_eq!(work.digests.lock().len(), BODIES_MAX.get());
+    }
+}

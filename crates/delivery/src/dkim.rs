@@ -1,0 +1,96 @@
+//! Signs a copy with DKIM, in the form in which it is sent: after all changes, and before dots are doubled.
+//!
+//! Promise: what is hashed is what [`BodyProgress`] sends. Body hashes are shared by all copies in the same form
+//! ([`stentor_core::dkim`]); of a copy only the header is read and signed. Mail to LMTP hosts, which is delivered there
+//! and not sent on, is not signed.
+//!
+//! Failure: the copy is deferred with 4.3.0, and the log has the reason.
+
+use stentor_core::assignment::Assignment;
+use stentor_core::dkim::{BodyForm, DomainSigners, SigningRequest};
+use stentor_core::{Core, Settings};
+use stentor_dkim::{BodyDigest, MessageHash};
+use stentor_mail::address::normalise_domain;
+use stentor_mail::headers::HeaderScan;
+use stentor_queue::site::Target;
+
+use super::body::{BodyProgress, ContentError, Form};
+
+const MS: u64 = 1_000;
+
+/// Whether mail to this host is signed at all.
+pub fn applies(settings: &Settings, target: &Target) -> bool {
+    !target.lmtp && !settings.dkim().is_empty()
+}
+
+/// Puts the signatures for this form before the content. Repeated for the same form it does nothing.
+///
+/// # Errors
+/// The content cannot be read, or the copy cannot be signed.
+pub async fn sign(
+    core: &Core,
+    settings: &Settings,
+    assignment: &mut Assignment,
+    form: Form,
+) -> Result<(), ContentError> {
+    if assignment.signed_form == Some(form.recoded) {
+        return Ok(());
+    }
+    let header = header(core, assignment, form).await?;
+    let signers = signers(settings, assignment, &header);
+    assignment.signature = if signers.is_empty() {
+        Vec::new()
+    } else {
+        let body = body_digest(core, assignment, form).await?;
+        let request = SigningRequest { header, body, signers, now_s: core.clock.now() / MS };
+        core.dkim.sign(request).await.map_err(ContentError::Signature)?
+    };
+    assignment.signed_form = Some(form.recoded);
+    Ok(())
+}
+
+/// Returns the keys of the domains that sign this copy.
+fn signers(settings: &Settings, assignment: &Assignment, header: &[u8]) -> Vec<DomainSigners> {
+    let is_trusted = assignment.client.is_none_or(|client| settings.policy.is_trusted(client));
+    let author = Some(header).filter(|_| is_trusted).and_then(author_domain);
+    let list = Some(&*assignment.list).filter(|list| !list.is_empty()).and_then(|list| settings.list(list));
+    let list = list.map(|list| list.settings().address.domain());
+    settings.dkim().signing(author.as_deref(), list).into_iter().map(DomainSigners::from).collect()
+}
+
+/// Returns the domain of the first address of From, as it is in DNS.
+fn author_domain(header: &[u8]) -> Option<String> {
+    let mut scan = HeaderScan::new();
+    scan.push(header);
+    let from = scan.finish().from?;
+    normalise_domain(from.rsplit_once('@')?.1).ok()
+}
+
+/// Reads the header section as it is sent.
+async fn header(core: &Core, assignment: &Assignment, form: Form) -> Result<Vec<u8>, ContentError> {
+    let mut message = MessageHash::of_header();
+    let sent = BodyProgress::unsigned(assignment, form);
+    sent.each_while(core, assignment, |octets| {
+        message.push(octets);
+        !message.has_header()
+    })
+    .await?;
+    Ok(message.finish().0)
+}
+
+/// Returns the hash of the body as it is sent; hashes it unless another copy has.
+async fn body_digest(core: &Core, assignment: &Assignment, form: Form) -> Result<BodyDigest, ContentError> {
+    let form_of_body = BodyForm::new(assignment.content, form.recoded, assignment.is_report, &assignment.prefix);
+    let shared = core.dkim.digest(form_of_body);
+    let hash = || async {
+        let mut message = MessageHash::default();
+        let sent = BodyProgress::unsigned(assignment, form);
+        sent.each_while(core, assignment, |octets| {
+            message.push(octets);
+            true
+        })
+        .await?;
+        Ok::<_, ContentError>(message.finish().1)
+    };
+    shared.get_or_try_init(hash).await.copied()
+}
