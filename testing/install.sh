@@ -39,6 +39,9 @@ command -v fio >/dev/null || wished+=(fio)
 # Filters of others, behind Postfix and behind ours.
 [ -e /usr/lib/python3/dist-packages/Milter ] || wished+=(python3-milter)
 command -v opendkim >/dev/null || wished+=(opendkim)
+# Verifiers of what we sign.
+[ -e /usr/lib/python3/dist-packages/dkim ] || wished+=(python3-dkim python3-nacl)
+[ -e /usr/share/perl5/Mail/DKIM ] || wished+=(libmail-dkim-perl)
 # Other people's clients that `tls.clients` needs beside those above.
 command -v mutt >/dev/null || wished+=(mutt)
 # A CA on loopback, which issues certificates to us.

@@ -26,6 +26,7 @@ mod crash;
 mod dane;
 mod delays;
 mod delivery;
+mod dkim;
 mod dns;
 mod doctor;
 mod dovecot;
