@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, chart, clocks, content, cost, decoding, policy, rate, robust, truth};
+use stentor_sim::scenario::{ablation, chart, clocks, content, cost, decoding, policy, rate, robust, signing, truth};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -88,9 +88,10 @@ fn main() -> ExitCode {
             let one = |seed| rate::run(seed, options.number("hours", 6), SchedConfig::default());
             Value::Array(seeds.map(one).collect())
         }
+        "signing" => signing::run(options.text("algorithm") != Some("ed25519"), options.number("seconds", 5)),
         _ => {
             eprintln!(
-                "usage: stentor-sim day|chart|clocks|content|decoding|ablation|million|growth|policy|rate|robust|truth [KEY=VALUE...]"
+                "usage: stentor-sim day|chart|clocks|content|decoding|ablation|million|growth|policy|rate|robust|signing|truth [KEY=VALUE...]"
             );
             return ExitCode::from(2);
         }

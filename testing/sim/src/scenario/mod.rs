@@ -12,4 +12,5 @@ pub mod decoding;
 pub mod policy;
 pub mod rate;
 pub mod robust;
+pub mod signing;
 pub mod truth;
