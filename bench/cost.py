@@ -3,8 +3,8 @@
 runs once under `perf record` and once under `perf stat`, which counts calls. Prints the tables of docs/design/cost.md.
 
 A sample counts for the system call that it is in, else for the crate of its function; what the crates call in the allocator, in libc
-and in libraries stands in rows of its own. perf counts with the system's clock where there are no hardware counters: what is shorter
-than a sample is right over many messages only.
+and in libraries stands in rows of its own. perf counts with the system's clock where there are no hardware counters: anything
+shorter than a sampling interval is accurate only over many messages.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def main():
     parser = argparse.ArgumentParser(description="Where the time and the system calls of one message go.")
     parser.add_argument("workloads", nargs="+", choices=WORKLOADS)
     parser.add_argument("--binary", default=os.path.join(ROOT, "target", "release", "stentor"))
-    parser.add_argument("--functions", type=int, default=0, help="also prints so many functions, the dearest first")
+    parser.add_argument("--functions", type=int, default=0, help="also print the N most expensive functions", metavar="N")
     options = parser.parse_args()
     bench = Bench(ROOT, os.path.abspath(options.binary), 1, smoke=True)
     for name in options.workloads:

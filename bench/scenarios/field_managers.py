@@ -27,7 +27,7 @@ class Managers:
     smoke = {"MANAGERS": (Mlmmj,)}
 
     def run(self, bench):
-        # None is skipped: its bounces would count as none missed.
+        # All must be installed: a skipped manager would count as having missed nothing.
         missing = [manager.name for manager in MANAGERS if not manager.is_there()]
         if missing:
             raise CannotHere(f"not installed: {', '.join(missing)}; run testing/install.sh --peers")

@@ -131,7 +131,7 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &AdviceFacts<'_>) -
         Cause::Refused => {
             format!("host refuses connections{since}: {back}")
         }
-        Cause::Unreachable => format!("host or network unreachable{since}: check our own route; {back}"),
+        Cause::Unreachable => format!("host or network unreachable{since}: check this server's route; {back}"),
         Cause::TimedOut => format!("host does not answer{since}: {back}"),
         Cause::Silent => {
             format!("host is slow{since}: wait, or `stentor suspend --site {name}`; other sites are not delayed")

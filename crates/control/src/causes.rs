@@ -60,7 +60,8 @@ pub fn why<'a>(words: &'a str, last_reply: &'a str, since: Option<Ms>) -> &'a st
     if last_reply.is_empty() || since.is_some() { words } else { last_reply }
 }
 
-/// The causes of a row; for a single one, [`why`]. The last reply is not why mail waits that is kept back on purpose.
+/// The causes of a row; for a single one, [`why`]. Mail that is kept back on purpose shows its cause, not the host's
+/// last reply.
 pub fn why_of(rows: &[CauseRow], last_reply: &str) -> String {
     match rows {
         [] => last_reply.to_owned(),

@@ -1,6 +1,6 @@
 //! Text of others within our own: a host's reply, an address, an operator's reason.
 //!
-//! Promise: commands in such text are never taken for our hints, which are recognised by their backticks. Others'
+//! Promise: commands in such text are never mistaken for hints, which are recognised by their backticks. Others'
 //! backticks are marked until the hints have been completed (`hints.rs` in `stentor`); [`restored`] restores them.
 
 use super::format;

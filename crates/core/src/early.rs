@@ -29,7 +29,7 @@ impl EarlyTalkers {
         if let Some(times) = self.seldom.due(now)
             && let Some(client) = *self.last.lock()
         {
-            tracing::info!(%client, times, "refused a client that spoke before the greeting with 554");
+            tracing::info!(%client, times, "refused an early talker with 554");
         }
     }
 }

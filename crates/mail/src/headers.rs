@@ -306,7 +306,7 @@ impl GatheredFields {
 
 /// A value as text, in which spaces stand for controls.
 fn text(value: &[u8]) -> Cow<'_, str> {
-    // Without the CR of the last line, most values hold no control.
+    // Trimming the final CR leaves most values without control characters, so they need no copy.
     let text = String::from_utf8_lossy(value.trim_ascii_end());
     if text.contains(char::is_control) { text.replace(char::is_control, " ").into() } else { text }
 }

@@ -1,7 +1,7 @@
 //! Decodes encoded words in header fields (RFC 2047) as mail programs do.
 //!
 //! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, also within quotes and
-//! without white space around them, as readers find them and the standard does not. White space between two of them is
+//! without white space around them, as mail programs do, contrary to the standard. White space between two of them is
 //! none of the text (section 6.2), and neighbours of one charset are decoded together, for those who cut a character in
 //! two (against section 5); in ISO-2022-JP not where a word begins with an escape. A word of an unknown charset or
 //! encoding, or one that cannot be decoded, is shown as it is. Octets over 127 outside of words are UTF-8 (RFC 6532),

@@ -343,8 +343,8 @@ fn mail_names_the_suspension_that_keeps_it() {
     world.sched.set_suspended("sender:home.example", true, 0, "");
     let mail = world.mail("a@x.example");
     world.run(1_000);
-    assert_eq!(world.suspension(), None, "there are two");
-    // A site goes before the lists and senders of its mail.
+    assert_eq!(world.suspension(), None, "two suspensions keep it");
+    // A site's suspension takes precedence over those of lists and senders.
     world.sched.set_suspended("site:x.example", true, 0, "");
     let keeper = |no, to: &str| {
         let id = world.store.book.lookup(to).expect("it is known");

@@ -39,7 +39,7 @@ struct Row {
     suspended_until: Option<Ms>,
     suspended_reason: Option<String>,
     /// Why the subscribers file cannot be used.
-    trouble: Option<String>,
+    file_error: Option<String>,
     posts: Posts,
 }
 
@@ -92,7 +92,7 @@ fn rows(http: &Http) -> Vec<Row> {
                 is_suspended,
                 suspended_until,
                 suspended_reason,
-                trouble: troubles.remove(&*list.name),
+                file_error: troubles.remove(&*list.name),
                 posts: posts.remove(&*list.name).unwrap_or_default(),
             }
         })
@@ -142,10 +142,10 @@ fn lists_table(frame: &Frame, rows: &[Row], now: Ms) -> Markup {
                     @if let Some(at) = row.suspended_until { div.beside { "until " (instant(at, &frame.http.zone)) } }
                     @if let Some(reason) = &row.suspended_reason { div.beside { (shown(reason)) } }
                 }
-                @else if row.trouble.is_some() { span.badge.bad { "file unusable" } }
+                @else if row.file_error.is_some() { span.badge.bad { "file unusable" } }
                 @else if row.subscribers.is_none() { span.badge { "not used yet" } }
                 @else { span.badge.good { "active" } }
-                @if let Some(why) = &row.trouble { div.beside { (shown(why)) } }
+                @if let Some(why) = &row.file_error { div.beside { (shown(why)) } }
             },
         ];
         let list = [("list", row.name.as_str())];

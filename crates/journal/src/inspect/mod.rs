@@ -311,9 +311,9 @@ fn read(
 
 fn lost(source: &Source, offset: usize, from: u64, to: u64) -> Irregularity {
     let what = if from >= to {
-        format!("batch {from} is not valid, though it was durable")
+        format!("batch {from} is damaged; it had been synced")
     } else {
-        format!("batches {from} to {to} are not valid, though they were durable")
+        format!("batches {from} to {to} are damaged; they had been synced")
     };
     Irregularity { file: source.name.clone(), offset: offset as u64, what }
 }

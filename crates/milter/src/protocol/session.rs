@@ -247,7 +247,7 @@ impl MilterSession {
         self.options.as_ref().is_none_or(|options| options.leaves_out(flag))
     }
 
-    /// Sends an event, unless the milter does not want it, or any more. `data` writes the packet ([`packet`]) and
+    /// Sends an event, unless the milter declined it or all further events. `data` writes the packet ([`packet`]) and
     /// returns whether all of the event fits.
     fn tell(&mut self, command: Command, macros: Option<&Macros>, data: impl FnOnce(&mut Vec<u8>, usize) -> bool) {
         let is_content =

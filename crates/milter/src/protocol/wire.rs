@@ -44,7 +44,7 @@ pub(crate) fn shown(command: u8) -> String {
     format!("'{}'", command.escape_ascii())
 }
 
-/// Appends a packet. `data` writes the part after the command and gets the offset at which the packet must end.
+/// Appends a packet. `data` writes the part after the command; it is passed the greatest offset at which it may end.
 pub(crate) fn packet<T>(out: &mut Vec<u8>, command: u8, data: impl FnOnce(&mut Vec<u8>, usize) -> T) -> T {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);

@@ -5,8 +5,8 @@
 //! Every other event is sent until it is accepted, in order. After a refusal, requests grow again only after
 //! [`GROWS_AFTER`] accepted ones, or at once when the refused event was dropped.
 //!
-//! 403 ([`FailureCause::Unclear`]) is the answer of a firewall to a text, and also of an endpoint that refuses our URL,
-//! address or signature. So before an event is dropped for it, a request without events is sent. If that fails too,
+//! A 403 ([`FailureCause::Ambiguous`]) comes from a firewall that rejects a text, or from an endpoint that rejects our
+//! URL, address or signature. So before an event is dropped for it, a request without events is sent. If that fails too,
 //! nothing is dropped, and the whole request is sent again.
 
 /// Refusals of an event that is alone in its request, after which it is dropped: about a quarter of an hour, so that a
@@ -24,7 +24,7 @@ pub(super) enum FailureCause {
     /// others may be accepted.
     Events,
     /// The refusal is about the events, or about the URL, our address or the signature (403).
-    Unclear,
+    Ambiguous,
     /// The same request may be accepted later. The events are kept for as long as the history keeps them.
     Temporary,
 }
@@ -33,7 +33,7 @@ impl FailureCause {
     pub fn of_status(status: u16) -> FailureCause {
         match status {
             410 => FailureCause::Gone,
-            403 => FailureCause::Unclear,
+            403 => FailureCause::Ambiguous,
             401 | 404 | 405 | 407 | 408 | 421 | 425 | 429 => FailureCause::Temporary,
             400..500 => FailureCause::Events,
             _ => FailureCause::Temporary,
@@ -43,7 +43,7 @@ impl FailureCause {
 
 /// What follows a failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum RefusalStep {
+pub(super) enum FailureStep {
     /// Send a smaller request.
     Halve,
     /// Send the same event again after a pause.
@@ -90,22 +90,22 @@ impl RequestSize {
 
     /// Returns the step after a failed request of so many events. If its only event may be dropped, the full size is
     /// restored.
-    pub fn after_failure(&mut self, cause: FailureCause, events: usize) -> RefusalStep {
+    pub fn after_failure(&mut self, cause: FailureCause, events: usize) -> FailureStep {
         if matches!(cause, FailureCause::Gone | FailureCause::Temporary) {
-            return RefusalStep::Retry;
+            return FailureStep::Retry;
         }
         self.accepted = 0;
         if events > 1 {
             (self.events_max, self.refusals) = (events / 2, 0);
-            return RefusalStep::Halve;
+            return FailureStep::Halve;
         }
         self.refusals += 1;
         if self.refusals < REFUSALS_MAX {
-            return RefusalStep::Retry;
+            return FailureStep::Retry;
         }
         // The refused event was found, and the others need not suffer for it.
         *self = RequestSize::new(self.batch_max);
-        if cause == FailureCause::Unclear { RefusalStep::Probe } else { RefusalStep::Drop }
+        if cause == FailureCause::Ambiguous { FailureStep::Probe } else { FailureStep::Drop }
     }
 }
 
@@ -129,9 +129,9 @@ mod tests {
                 continue;
             }
             let is_dropped = match size.after_failure(FailureCause::of_status(status), to - from) {
-                RefusalStep::Drop => true,
-                RefusalStep::Probe => answer(&[]) == 200,
-                RefusalStep::Halve | RefusalStep::Retry => false,
+                FailureStep::Drop => true,
+                FailureStep::Probe => answer(&[]) == 200,
+                FailureStep::Halve | FailureStep::Retry => false,
             };
             if is_dropped {
                 dropped.push(events[from]);
@@ -185,7 +185,7 @@ mod tests {
         // A smaller limit for a time leaves no trace.
         let mut size = RequestSize::new(500);
         for events in [500, 250, 125, 62] {
-            assert_eq!(size.after_failure(FailureCause::Events, events), RefusalStep::Halve);
+            assert_eq!(size.after_failure(FailureCause::Events, events), FailureStep::Halve);
         }
         assert!(size.is_reduced());
         (0..GROWS_AFTER * 5).for_each(|_| size.after_acceptance());
@@ -196,7 +196,7 @@ mod tests {
     fn statuses_about_the_events() {
         let are_all = |cause, statuses: &[u16]| statuses.iter().all(|of| FailureCause::of_status(*of) == cause);
         assert!(are_all(FailureCause::Events, &[400, 406, 413, 415, 418, 422, 431, 451, 499]));
-        assert!(are_all(FailureCause::Unclear, &[403]) && are_all(FailureCause::Gone, &[410]));
+        assert!(are_all(FailureCause::Ambiguous, &[403]) && are_all(FailureCause::Gone, &[410]));
         let others = [301, 308, 401, 404, 405, 407, 408, 421, 425, 429, 500, 502, 503];
         assert!(are_all(FailureCause::Temporary, &others));
     }

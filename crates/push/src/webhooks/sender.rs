@@ -14,7 +14,7 @@ use stentor_core::limits::Limit;
 use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_history::{Position, Reader};
 
-use super::request_size::{FailureCause, REFUSALS_MAX, RefusalStep, RequestSize};
+use super::request_size::{FailureCause, FailureStep, REFUSALS_MAX, RequestSize};
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
 use crate::client::{PushClient, PushRequest};
 
@@ -252,20 +252,20 @@ impl Sender {
             return DeliveryStep::End;
         }
         let mut step = self.size.after_failure(failure.cause, events.len());
-        if step == RefusalStep::Probe {
+        if step == FailureStep::Probe {
             self.refuses_all = self.post(&[], 1).await.is_err();
-            step = if self.refuses_all { RefusalStep::Retry } else { RefusalStep::Drop };
+            step = if self.refuses_all { FailureStep::Retry } else { FailureStep::Drop };
         }
         let webhook = &self.config.name;
         match step {
-            RefusalStep::Halve => {
+            FailureStep::Halve => {
                 if !was_reduced {
                     let count = events.len();
                     tracing::warn!(webhook, why, events = count, "the webhook refused a batch; sending smaller ones");
                 }
                 DeliveryStep::Again(retry_after)
             }
-            RefusalStep::Retry | RefusalStep::Probe => {
+            FailureStep::Retry | FailureStep::Probe => {
                 if self.record_failure(failure) {
                     tracing::warn!(webhook, why, "the webhook does not accept events; will retry");
                 }
@@ -274,7 +274,7 @@ impl Sender {
                 self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
                 DeliveryStep::Again(jittered.max(retry_after))
             }
-            RefusalStep::Drop => {
+            FailureStep::Drop => {
                 self.drop_event(&events[0], why);
                 DeliveryStep::Next
             }
@@ -305,12 +305,12 @@ impl Sender {
                 "check why the endpoint refuses this event; it is dropped after {REFUSALS_MAX} refusals \
                  (docs/operate/webhooks.md)"
             ),
-            FailureCause::Unclear if !self.refuses_all => format!(
-                "check the endpoint's access rules, and why it may refuse this event; after {REFUSALS_MAX} refusals \
-                 the event is dropped if a request without events is accepted (docs/operate/webhooks.md)"
+            FailureCause::Ambiguous if !self.refuses_all => format!(
+                "check the endpoint's access rules and this event; after {REFUSALS_MAX} refusals it is dropped, unless \
+                 the endpoint refuses an empty request too (docs/operate/webhooks.md)"
             ),
-            FailureCause::Unclear => {
-                "the endpoint refuses requests without events, too: check its access rules, the URL and the secret; \
+            FailureCause::Ambiguous => {
+                "an empty request was not accepted either: check the endpoint's access rules, the URL and the secret; \
                  events are resent automatically while the history keeps them"
                     .to_owned()
             }

@@ -19,14 +19,14 @@ const WARN_INTERVAL: Duration = Duration::from_hours(1);
 /// The system's CAs, read at first use.
 pub struct SystemRoots {
     roots: OnceLock<Roots>,
-    missing: Mutex<MissingTimes>,
+    missing: Mutex<LastMissing>,
     read: fn() -> Roots,
     read_interval: Duration,
 }
 
 /// When the system was last found without certificates, and when that was last logged.
 #[derive(Default)]
-struct MissingTimes {
+struct LastMissing {
     read_at: Option<Instant>,
     warned_at: Option<Instant>,
 }

@@ -117,7 +117,7 @@ fn who_speaks_before_the_greeting_is_refused_as_a_rule_says_and_others_wait() {
     let domains = "[domains]\nrelay = [\"one.example\"]\n";
     let server = with(delayed(), &[], domains);
     assert_eq!(hears_early(&server, "127.0.0.5"), [554], "without a rule it is sent away at once");
-    server.wait_log(&["refused a client that spoke before the greeting", "client=127.0.0.5", "times=1"]);
+    server.wait_log(&["refused an early talker with 554", "client=127.0.0.5", "times=1"]);
     let rule = "[[rules]]\nname = \"early\"\nearly_talker = true\ndo = \"reject 554 5.5.1 Wait for your turn\"\n";
     let server = with(delayed(), &[], &format!("{domains}{rule}"));
     assert_eq!(hears_early(&server, "127.0.0.5"), [220, 250, 250, 554]);
