@@ -147,7 +147,7 @@ fn block_lists(core: &Arc<Core>, now: Ms, found: &mut Vec<Finding>) {
             shortened(&named.reply)
         );
         let next = "find the reason and ask the list for removal; or send from an address that is not listed \
-            ([sending])";
+            ([sources])";
         found.push(Finding::new(Severity::Problem, what, next));
     }
 }

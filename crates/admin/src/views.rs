@@ -105,7 +105,7 @@ pub fn kept(hub: &Hub, cause: Cause, keeper: Keeper, message: Option<&Message>) 
             Some(format!("{} ({reason})", cause.words()))
         }
         (Cause::QueueOnly, Keeper::QueueOnly(no)) => {
-            hub.sched.queue_only_reason(no).map(|reason| format!("{} ({reason})", cause.words()))
+            hub.sched.queue_only_reason(no).map(|reason| format!("{}: {reason}", cause.words()))
         }
         _ => None,
     }

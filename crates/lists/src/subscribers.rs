@@ -50,7 +50,7 @@ pub enum LineProblem {
     Address(#[from] AddressError),
     #[error("`<` without `>`")]
     NoBracket,
-    #[error("unexpected text after the address (a comment begins with ` #`)")]
+    #[error("unexpected text after the address (one address a line; a comment begins with ` #`)")]
     Behind,
     #[error("line is longer than {LINE_BYTES_MAX} octets")]
     TooLong,
@@ -336,15 +336,18 @@ mod tests {
     #[test]
     fn bad_lines_in_every_form() {
         assert_eq!(one("ann"), "! address has no domain");
-        assert_eq!(one("ann at example.org"), "! unexpected text after the address (a comment begins with ` #`)");
+        assert_eq!(
+            one("ann at example.org"),
+            "! unexpected text after the address (one address a line; a comment begins with ` #`)"
+        );
         assert_eq!(
             one("ann@example.org, bob@example.org"),
-            "! unexpected text after the address (a comment begins with ` #`)"
+            "! unexpected text after the address (one address a line; a comment begins with ` #`)"
         );
         assert_eq!(one("Ann <ann@example.org"), "! `<` without `>`");
         assert_eq!(
             one("Ann <ann@example.org> Bob"),
-            "! unexpected text after the address (a comment begins with ` #`)"
+            "! unexpected text after the address (one address a line; a comment begins with ` #`)"
         );
         assert_eq!(one("<>"), "! empty address");
         assert_eq!(one("ann@exa\0mple.org"), "! control character in address");

@@ -200,7 +200,8 @@ fn services(settings: &Settings, seen: &mut Vec<Observation>) {
             OnFailure::Reject => "mail is refused",
         };
         let what = format!("milter {name} ({place}) fails: {}; {then}", tally.why);
-        let next = "start it, or correct its `address`; the server retries automatically";
+        let next = "start it, or correct its `address`; the server retries automatically. Until then, `default_action` \
+                    decides about mail (docs/operate/milters.md)";
         let observation = Observation::counted(Name::Milter, name.as_str(), &tally, ConditionTexts::new(what, next));
         // Ready if the milter may work: a load balancer must send the message that shows whether it does.
         seen.push(observation.refusing(action != OnFailure::Accept && !milter.outcomes.may_work()));

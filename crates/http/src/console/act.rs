@@ -48,7 +48,7 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
                         (hidden(frame, csrf, subject))
                         @if now.iter().any(|button| button.verb == "suspend") { (fields::duration(&id)) }
                         div {
-                            label for={ (id) "-reason" } { "Reason for the audit log (optional)" }
+                            label for={ (id) "-reason" } { "Reason, for views and the audit log (optional)" }
                             input id={ (id) "-reason" } name="reason" maxlength=(REASON_BYTES_MAX) autocomplete="off";
                         }
                         div.go { @for button in now { button name="verb" value=(button.verb) { (button.label) } } }
@@ -84,7 +84,7 @@ pub fn copy(frame: &Frame, subject: &[(&str, &str)]) -> Markup {
                         input #copy-to name="to" type="email" required autocomplete="off";
                     }
                     div {
-                        label for="copy-reason" { "Reason for the audit log (optional)" }
+                        label for="copy-reason" { "Reason, for views and the audit log (optional)" }
                         input #copy-reason name="reason" maxlength=(REASON_BYTES_MAX) autocomplete="off";
                     }
                     div.go { button name="verb" value="quarantine_copy" { "Send a copy" } }

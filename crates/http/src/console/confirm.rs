@@ -104,7 +104,7 @@ pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request,
                     @for (name, value) in fields.repeated() { input type="hidden" name=(name) value=(value); }
                     @if selection.is_some() {
                         div.field {
-                            label for="reason" { "Reason for the audit log (optional)" }
+                            label for="reason" { "Reason, for views and the audit log (optional)" }
                             input #reason name="reason" value=(fields.reason) maxlength=(REASON_BYTES_MAX) autocomplete="off";
                         }
                     }
@@ -137,7 +137,7 @@ pub fn suspension(frame: &Frame, fields: &Fields, request: &Request) -> Response
                     div.fields {
                         (fields::duration("suspend"))
                         div {
-                            label for="reason" { "Reason for the audit log (optional)" }
+                            label for="reason" { "Reason, for views and the audit log (optional)" }
                             input #reason name="reason" value=(fields.reason) maxlength=(REASON_BYTES_MAX) autocomplete="off";
                         }
                     }
