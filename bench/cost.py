@@ -27,7 +27,7 @@ from sources import smtp_source
 SESSIONS = 20
 LENGTH = 4096
 HERTZ = 4000
-CALL = re.compile(r"^(?:__(?:x64|ia32|arm64)|k)_?sys_(?:new)?(\w+)")
+CALL = re.compile(r"^(?:__(?:x64|ia32|arm64)_sys_(?:new)?|ksys_|do_(?=writev))(\w+)")
 CRATE = re.compile(r"(?:^|[<& ])(?:stentor_)(\w+?)::")
 LIBRARY = re.compile(r"(?:^|[<& (])(\w+)::")
 ALLOCATOR = re.compile(r"^_?(?:mi_|_mi_|je_|malloc|free|realloc|calloc|_int_|__rust_|cfree|unlink_chunk|sysmalloc|_rjem)")
