@@ -47,7 +47,7 @@ pub fn replace(path: &Path, octets: &[u8], mode: u32) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Identifies the contents of a file by its length, modification time and inode. The journal stores the one of each list.
+/// Identifies the contents of a file by its length, modification time and inode. The journal stores that of each list.
 pub(crate) fn stamp(metadata: &Metadata) -> String {
     format!("{}-{}.{:09}-{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
 }

@@ -1,9 +1,9 @@
 //! `queue-only`: mail is accepted and kept in the queue; and `queue run`, which tries the present queue once.
 //!
-//! Promise: a queue-only entry and its audit record are durable before it takes effect; it survives a restart and ends by command or expires
-//! (`stentor_delivery::resume_when_over`). Transactions in progress finish. Retry clocks and lifetimes
-//! continue, but nothing expires without an attempt. Configured sections (`[queue_only.NAME]`) apply independently. A
-//! run is recorded, and does not survive a restart: mail not yet tried then stays queue-only.
+//! Promise: a queue-only entry and its audit record are durable before it takes effect; it survives a restart and ends
+//! by command or expires (`stentor_delivery::resume_when_over`). Transactions in progress finish. Retry clocks and
+//! lifetimes continue, but nothing expires without an attempt. Configured sections (`[queue_only.NAME]`) apply
+//! independently. A run is recorded, and does not survive a restart: mail not yet tried then stays queue-only.
 
 use std::sync::Arc;
 

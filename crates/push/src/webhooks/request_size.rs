@@ -5,9 +5,9 @@
 //! Every other event is sent until it is accepted, in order. After a refusal, requests grow again only after
 //! [`GROWS_AFTER`] accepted ones, or at once when the refused event was dropped.
 //!
-//! A 403 ([`FailureCause::Ambiguous`]) comes from a firewall that rejects a text, or from an endpoint that rejects our
-//! URL, address or signature. So before an event is dropped for it, a request without events is sent. If that fails too,
-//! nothing is dropped, and the whole request is sent again.
+//! A 403 ([`FailureCause::Ambiguous`]) comes from a firewall that rejects a text, or an endpoint that rejects our
+//! URL, address or signature. So before an event is dropped for it, a request without events is sent. If that fails
+//! too, nothing is dropped, and the whole request is sent again.
 
 /// Refusals of an event that is alone in its request, after which it is dropped: about a quarter of an hour, so that a
 /// firewall's mistake can be corrected before much is lost.

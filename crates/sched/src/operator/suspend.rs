@@ -51,8 +51,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the name of the suspension ([`stentor_queue::event::Event::Suspend`]) that `keeper` stands for. `None`: it
-    /// is not a single suspension.
+    /// Returns the name of the suspension ([`stentor_queue::event::Event::Suspend`]) that `keeper` stands for. `None`:
+    /// it is not a single suspension.
     pub fn suspension(&self, keeper: Keeper) -> Option<String> {
         match keeper {
             Keeper::SuspendedSite(site) => self.site_name(site).map(|name| format!("site:{name}")),
