@@ -253,8 +253,7 @@ impl Sender {
         }
         let mut step = self.size.after_failure(failure.cause, events.len());
         if step == FailureStep::Probe {
-            self.refuses_all = self.post(&[], 1).await.is_err();
-            step = if self.refuses_all { FailureStep::Retry } else { FailureStep::Drop };
+            step = self.probe().await;
         }
         let webhook = &self.config.name;
         match step {
@@ -278,6 +277,21 @@ impl Sender {
                 self.drop_event(&events[0], why);
                 DeliveryStep::Next
             }
+        }
+    }
+
+    /// Sends a request without events, to see whether the endpoint refuses this event or everything.
+    async fn probe(&mut self) -> FailureStep {
+        let cause = self.post(&[], 1).await.err().map(|failure| failure.cause);
+        if cause.is_none() {
+            // It has reported the losses.
+            (self.lost, self.dropped) = (0, 0);
+        }
+        self.refuses_all = cause == Some(FailureCause::Ambiguous);
+        match cause {
+            // Any other answer about the events comes from behind the firewall: it dislikes only their absence.
+            None | Some(FailureCause::Events) => FailureStep::Drop,
+            Some(FailureCause::Ambiguous | FailureCause::Temporary | FailureCause::Gone) => FailureStep::Retry,
         }
     }
 
