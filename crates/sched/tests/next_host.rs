@@ -537,6 +537,24 @@ fn a_521_at_the_greeting_is_permanent() {
     }
 }
 
+/// Suspending a site is how an operator saves its mail from a host that is about to refuse it.
+#[test]
+fn suspended_mail_is_not_returned_when_its_host_refuses_all_mail() {
+    let mut site = Site::new(SchedConfig::default());
+    site.dead = HashSet::from([1]);
+    site.mail_to("one.example", "good.example", Class::Ordinary);
+    site.run(1_000);
+    site.sched.set_suspended("site:one", true, 0, "");
+    (site.dead, site.no_session) = (HashSet::new(), HashMap::from([(1, NoSession::Reply { code: 521, dsn: None })]));
+    site.run(24 * 60 * MINUTE);
+    site.mail("good.example", Class::Ordinary);
+    site.run(60 * MINUTE);
+    assert_eq!((site.bounced.len(), &site.delivered[..]), (0, &[2][..]), "the suspended message waits");
+    site.sched.set_suspended("site:one", false, 0, "");
+    site.run(24 * 60 * MINUTE);
+    assert_eq!(site.bounced.len(), 1, "it is returned once it may be tried");
+}
+
 /// REQUIRETLS (RFC 8689 section 4.2.1): a host without it is skipped; if no host has it the mail is returned, now and
 /// later.
 #[test]

@@ -87,12 +87,17 @@ impl Choice<'_> {
     fn has_no_other_source(&self, site: SiteId, source: SourceNo, line: usize, expired_only: bool) -> bool {
         let Some(entry) = self.state.sites.peek(site) else { return false };
         let Some(line) = entry.lines.list.get(line) else { return false };
-        let (sources, len) = (self.state.flows.get(line.flow).sources, self.state.sources());
+        let (flow, len) = (self.state.flows.get(line.flow), self.state.sources());
+        // Suspended mail is kept from failures too: what is to become of it is decided when it is resumed.
+        if entry.suspended || flow.suspended {
+            return false;
+        }
+        let sources = flow.sources;
         let sites = &self.state.sites;
         let has_no_way = if expired_only {
             sites.is_shut(site, sources, len, self.now)
         } else {
-            sites.is_closed(site, sources, len)
+            sites.is_closed(site, sources, len, self.now)
         };
         sources.has(source) && has_no_way
     }

@@ -69,7 +69,7 @@ impl Connections<'_> {
         (entry.greeted, entry.since) = (true, now);
         let host = self.state.sites.host(hop.host);
         host.greeted += 1;
-        host.is_closed = false;
+        host.has_closed = false;
         self.end_silence(slot_of(conn));
         self.back_to_fast_lane(slot_of(conn));
         if let Some(entry) = self.pool.get(conn) {

@@ -5,7 +5,7 @@
 //! | had delivered something | nothing for the host; its limit of transactions is learned |
 //! | had decided a recipient's fate, but delivered nothing | a pause for the host: 1, 2, 4, 8, 16, 30 s, then `host_retry` |
 //! | was refused at once by the network; was lost before anything was done, for the first time | the same pause |
-//! | got 421 while others to the host work | the path's window shrinks below its previous size |
+//! | got 421 or 521 while others to the host work | the path's window shrinks below its previous size |
 //! | was refused AUTH, got 521, lacks something that the mail requires | `host_retry` for the host, and no early probe |
 //! | any other | `host_retry` for the host |
 //!
@@ -72,16 +72,18 @@ impl FailureState {
         now: Ms,
     ) {
         match why {
-            NoSession::Reply { code: 421, .. } if working > 0 => host_full(state, hop, working, reply, now),
+            NoSession::Reply { code: 421 | NO_MAIL_HERE, .. } if working > 0 => {
+                host_full(state, hop, working, reply, now);
+            }
             NoSession::Reply { code: NO_MAIL_HERE, .. } => {
                 self.charge_host(state, hop, Charge::Sure, reply, now);
-                self.takes_no_mail(state, hop.host, reply);
+                self.takes_no_mail(state, hop.host, reply, now);
             }
             NoSession::Unfit { .. } => {
                 // The same finding again does not lengthen the host's clock.
                 state.sites.host(hop.host).retries = 0;
                 self.charge_host(state, hop, Charge::Sure, reply, now);
-                self.close_unfit_host(state, hop, reply);
+                self.close_unfit_host(state, hop, reply, now);
             }
             NoSession::Unreachable => self.charge_host(state, hop, Charge::Pause, reply, now),
             NoSession::Auth => self.charge_host(state, hop, Charge::Sure, reply, now),

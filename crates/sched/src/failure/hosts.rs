@@ -95,6 +95,12 @@ impl Host {
 }
 
 impl Host {
+    /// Whether the host lacks what mail requires, or takes no mail, as it said since its clock began. Later it may take
+    /// mail again.
+    pub fn is_closed(&self, now: Ms) -> bool {
+        self.has_closed && self.until > now
+    }
+
     /// Whether the host has failed and may be probed ahead of its clock.
     pub fn is_probed_early(&self, now: Ms) -> bool {
         self.fails > 0 && self.early.may_go(self.failing_since, now)
@@ -130,25 +136,25 @@ impl FailureState {
 
     /// Closes a host that lacks something that the site's mail requires. If all hosts that this source may use lack it,
     /// waiting mail that has no other source fails.
-    pub fn close_unfit_host(&mut self, state: &mut SchedState, hop: Hop, reply: &HostReply) {
-        state.sites.host(hop.host).is_closed = true;
+    pub fn close_unfit_host(&mut self, state: &mut SchedState, hop: Hop, reply: &HostReply, now: Ms) {
+        state.sites.host(hop.host).has_closed = true;
         let Sites { list, hosts, .. } = &state.sites;
         let all = &list[hop.site.0 as usize].paths[usize::from(hop.source)].hosts;
-        if all.iter().all(|no| hosts[*no as usize].is_closed) {
+        if all.iter().all(|no| hosts[*no as usize].is_closed(now)) {
             self.drains.push_back(Drain::all(DrainWhat::Site(hop.site, hop.source), reply));
         }
     }
 
     /// Handles 521 at the greeting, which is permanent for that host (RFC 7504 section 3). If all hosts of a site have
     /// answered so, to each source, waiting mail fails; otherwise it goes to the other hosts.
-    pub fn takes_no_mail(&mut self, state: &mut SchedState, host: HostNo, reply: &HostReply) {
-        state.sites.host(host).is_closed = true;
+    pub fn takes_no_mail(&mut self, state: &mut SchedState, host: HostNo, reply: &HostReply, now: Ms) {
+        state.sites.host(host).has_closed = true;
         let sources = state.sources();
         let at = state.sites.host(host).sites.clone();
         for site in at.iter().map(SiteId) {
             let Sites { list, hosts, .. } = &state.sites;
             let paths = &list[site.0 as usize].paths;
-            let is_closed = |no: &HostNo| hosts[*no as usize].is_closed;
+            let is_closed = |no: &HostNo| hosts[*no as usize].is_closed(now);
             if paths.len() >= sources && paths.iter().flat_map(|path| &path.hosts).all(is_closed) {
                 let reply = HostReply { dsn: reply.dsn.or(Some(Enhanced::new(5, 3, 2))), ..reply.clone() };
                 for source in 0..paths.len() as SourceNo {

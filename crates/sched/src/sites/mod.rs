@@ -81,8 +81,8 @@ pub struct Host {
     /// Total length of these pauses.
     pub paused_ms: Ms,
     /// The host has refused all mail (521, RFC 7504), or lacks something that this mail requires, and has opened no
-    /// session since.
-    pub is_closed: bool,
+    /// session since. This counts until its clock ends: [`Host::is_closed`].
+    pub has_closed: bool,
     /// Open connections that it has greeted.
     pub greeted: u32,
     /// Not tried before this time.
@@ -472,19 +472,19 @@ impl Sites {
     }
 
     /// Whether no mail from any of these sources may go to the site now: each source is paused after repeated rate
-    /// replies, or all its hosts have clocks. A host that is being probed or is silent has none: it may still take
-    /// mail.
+    /// replies, or all its hosts have clocks and none has an open session. A host that is being probed or is silent has
+    /// none: it may still take mail. So may one that refuses further connections while it serves others.
     pub fn is_shut(&self, site: SiteId, sources: SourceSet, sources_len: usize, now: Ms) -> bool {
         let is_shut = |path: &Path| {
-            let is_paused = path.pace.as_ref().is_some_and(|pace| pace.is_refused_again());
-            is_paused || path.hosts.iter().all(|host| self.hosts[*host as usize].until > now)
+            let is_paused = path.pace.as_ref().is_some_and(|pace| pace.is_paused_again(now));
+            is_paused || path.greeted == 0 && path.hosts.iter().all(|host| self.hosts[*host as usize].until > now)
         };
         self.all_paths(site, sources, sources_len, is_shut)
     }
 
     /// Whether every host of these sources lacks what the site's mail requires, or takes no mail.
-    pub fn is_closed(&self, site: SiteId, sources: SourceSet, sources_len: usize) -> bool {
-        let is_closed = |path: &Path| path.hosts.iter().all(|host| self.hosts[*host as usize].is_closed);
+    pub fn is_closed(&self, site: SiteId, sources: SourceSet, sources_len: usize, now: Ms) -> bool {
+        let is_closed = |path: &Path| path.hosts.iter().all(|host| self.hosts[*host as usize].is_closed(now));
         self.all_paths(site, sources, sources_len, is_closed)
     }
 

@@ -151,6 +151,11 @@ impl Pace {
         self.pause_ms > MINUTE_MS && !self.taken_since_pause
     }
 
+    /// Whether the pause after such a refusal still runs.
+    pub fn is_paused_again(&self, now: Ms) -> bool {
+        self.is_refused_again() && self.pause_until > now
+    }
+
     /// Messages allowed per minute, as far as is known.
     pub fn per_minute(&self) -> Option<f64> {
         let rates = self.given.iter().chain([&self.learned]).flatten().map(|b| b.per_ms * MINUTE_MS as f64);
