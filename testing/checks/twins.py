@@ -19,7 +19,7 @@ LOCAL_NAMES = set(
     Files Folder Reader Sink Socket StartError
     Column Kind Key Row Table View
     Event Run Shared State Step Turn Walk
-    Place Places Slot Window
+    Places Slot Window
     """.split()
 )
 

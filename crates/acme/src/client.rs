@@ -11,7 +11,7 @@ use http::{HeaderMap, Request, Response, Uri};
 use http_body_util::Full;
 use instant_acme::{BodyWrapper, BytesResponse, Error};
 use parking_lot::Mutex;
-use stentor_http_client::{HttpClient, Place, RequestError, Url};
+use stentor_http_client::{Destination, HttpClient, RequestError, Url};
 use stentor_tls::{Roots, TlsError};
 use tokio::time::Instant;
 
@@ -64,8 +64,9 @@ impl Http {
         until: Instant,
     ) -> Result<Response<Full<Bytes>>, RequestError> {
         let url = https_url(request.uri()).map_err(RequestError::Http)?;
-        let place = Place { host: &url.host, port: url.port, addresses: None, allows_private: true, is_tls: true };
-        let mut answer = self.client.send(&place, request, until).await?;
+        let destination =
+            Destination { host: &url.host, port: url.port, addresses: None, allows_private: true, is_tls: true };
+        let mut answer = self.client.send(&destination, request, until).await?;
         let (status, headers) = (answer.status, std::mem::take(&mut answer.headers));
         let mut response = Response::new(Full::new(answer.read(ANSWER_BYTES_MAX, until).await?));
         (*response.status_mut(), *response.headers_mut()) = (status, headers);

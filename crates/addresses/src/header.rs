@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use stentor_mime::field::{self, Line, Place};
+use stentor_mime::field::{self, Line, LineContext};
 
 /// Maximum addresses of one header that are examined.
 pub const HEADER_ADDRESSES_MAX: usize = 10_000;
@@ -88,7 +88,7 @@ pub(crate) fn whole_fields(begun: &[u8]) -> (usize, bool) {
         if is_last && !whole.contains(&b'\n') {
             break;
         }
-        if !matches!(field::line(Place::Bare, whole, true), Some(Line::Field { .. })) {
+        if !matches!(field::line(LineContext::Bare, whole, true), Some(Line::Field { .. })) {
             return (at, true);
         }
         // A fold may follow unless another line has begun.
@@ -132,7 +132,7 @@ pub fn replaced(message: &[u8], changes: &[AddressChange]) -> Vec<u8> {
 /// `None`: the section has ended.
 fn field(message: &[u8], begin: usize) -> Option<(&[u8], Range<usize>)> {
     let whole = field::lines(message.get(begin..)?).next()?;
-    let Some(Line::Field { name, colon }) = field::line(Place::Bare, whole, true) else { return None };
+    let Some(Line::Field { name, colon }) = field::line(LineContext::Bare, whole, true) else { return None };
     Some((&whole[..name], begin + colon + 1..begin + whole.len()))
 }
 

@@ -13,7 +13,7 @@ use stentor_control::reply::ActionView;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    Changes, Control, ControlReply, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, PostReport,
+    ChangeScope, Control, ControlReply, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, PostReport,
     PostReports, QueueSummary, ReportOptions, Request, Requester, RowKind, Selection, Status, StuckReport,
     TrafficOptions, Verb, View,
 };
@@ -92,7 +92,7 @@ pub struct Operator {
     webhooks_troubled: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Data shared by all watchers.
     pub overviews: Arc<Overviews>,
-    /// Allows one request that changes mail at a time ([`Changes::Mail`]).
+    /// Allows one request that changes mail at a time ([`ChangeScope::Mail`]).
     acting: Mutex<()>,
     /// Limits watchers, so that others find the control socket free.
     watching: Semaphore,
@@ -446,7 +446,7 @@ impl Control for Operator {
     async fn handle(&self, request: Request, peer: Requester) -> ControlReply {
         let changes = request.changes();
         // Verbs on mail log their result themselves.
-        if changes != Changes::Nothing && !matches!(request, Request::Act { .. }) {
+        if changes != ChangeScope::Nothing && !matches!(request, Request::Act { .. }) {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // Journaled changes are announced when they take effect.
@@ -456,10 +456,10 @@ impl Control for Operator {
             Request::Stop => self.audit("stop", "", &peer),
             _ => {}
         }
-        let turn = if changes == Changes::Mail { Some(self.acting.lock().await) } else { None };
+        let turn = if changes == ChangeScope::Mail { Some(self.acting.lock().await) } else { None };
         let reply = self.answer(request, peer).await;
         drop(turn);
-        if changes != Changes::Nothing {
+        if changes != ChangeScope::Nothing {
             self.overviews.causes.changed();
         }
         reply

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stentor_auth::{Amounts, CountedUser};
+use stentor_auth::{CountedUser, SubmissionCounts};
 use stentor_control::users_view::{Share, USERS_MAX, UserRow, UsersView};
 use stentor_core::Core;
 use stentor_users::{FileKind, Limits, OwnLimits, User, Users};
@@ -50,7 +50,7 @@ fn dovecots(users: &Users, counted: Vec<CountedUser>) -> UsersByName<'_> {
     known
 }
 
-fn row(user: &str, amounts: Amounts, limits: &Limits) -> UserRow {
+fn row(user: &str, amounts: SubmissionCounts, limits: &Limits) -> UserRow {
     UserRow {
         user: user.to_owned(),
         locked: false,

@@ -19,7 +19,7 @@ use crate::refusal::LoginRefusal;
 use crate::refusals::Refusals;
 use crate::shared::{AuthenticatorState, Source};
 use crate::source::{OwnUsers, WatchedFile};
-use crate::usage::{Amounts, CountedUser, Counts, OverLimit};
+use crate::usage::{CountedUser, Counts, OverLimit, SubmissionCounts};
 
 /// The source of users.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Authenticator {
     }
 
     /// A user's submissions in the last hour and day.
-    pub fn amounts(&self, user: &Arc<str>) -> Amounts {
+    pub fn amounts(&self, user: &Arc<str>) -> SubmissionCounts {
         self.shared.usage.lock().amounts(user, self.shared.now())
     }
 }

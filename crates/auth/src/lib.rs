@@ -49,4 +49,4 @@ pub use login::Login;
 pub use random::load_secret;
 pub use refusal::LoginRefusal;
 pub use stentor_users::Limits;
-pub use usage::{Amounts, CountedUser, Counts, NoCounts, OverLimit};
+pub use usage::{CountedUser, Counts, NoCounts, OverLimit, SubmissionCounts};

@@ -54,9 +54,9 @@ fn retry_hint(wait_ms: Option<Ms>) -> String {
     }
 }
 
-/// A user's submissions.
+/// Numbers of a user's submissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Amounts {
+pub struct SubmissionCounts {
     pub messages_hour: u32,
     pub messages_day: u32,
     pub recipients_hour: u32,
@@ -67,7 +67,7 @@ pub struct Amounts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedUser {
     pub user: Arc<str>,
-    pub amounts: Amounts,
+    pub amounts: SubmissionCounts,
     /// Dovecot's limits at the last login.
     pub given: OwnLimits,
 }
@@ -181,21 +181,21 @@ impl Usage {
             let (given, last) = (used.given, used.last);
             let is_new = now.saturating_sub(last) < DAY_PART_MS * (DAY_PARTS - 1) as u64;
             let amounts = self.amounts(&user, now);
-            (is_new || amounts != Amounts::default()).then_some(CountedUser { user, amounts, given })
+            (is_new || amounts != SubmissionCounts::default()).then_some(CountedUser { user, amounts, given })
         });
         all.collect()
     }
 
     /// A user's submissions in the last hour and day.
-    pub fn amounts(&mut self, user: &Arc<str>, now: Ms) -> Amounts {
+    pub fn amounts(&mut self, user: &Arc<str>, now: Ms) -> SubmissionCounts {
         if !self.users.contains_key(user) {
-            return Amounts::default();
+            return SubmissionCounts::default();
         }
         // Reading must not count as activity.
         let (last, had_changed) = (self.users.get(user).map_or(now, |used| used.last), self.has_changed);
         let used = self.of(user, now);
         used.last = last;
-        let amounts = Amounts {
+        let amounts = SubmissionCounts {
             messages_hour: used.messages.hour.sum(),
             messages_day: used.messages.day.sum(),
             recipients_hour: used.recipients.hour.sum(),
@@ -231,9 +231,9 @@ mod tests {
         assert_eq!(usage.take_message(&ann, &limits, HOUR_MS + HOUR_PART_MS), Ok(()));
         assert_eq!(usage.take_message(&ann, &limits, HOUR_MS + HOUR_PART_MS).unwrap_err().per, "day");
         assert_eq!(usage.take_message(&ann, &limits, 25 * HOUR_MS), Ok(()));
-        let amounts = Amounts { messages_hour: 1, messages_day: 2, ..Amounts::default() };
+        let amounts = SubmissionCounts { messages_hour: 1, messages_day: 2, ..SubmissionCounts::default() };
         assert_eq!(usage.amounts(&ann, 25 * HOUR_MS), amounts);
-        assert_eq!(usage.amounts(&"eve".into(), 0), Amounts::default());
+        assert_eq!(usage.amounts(&"eve".into(), 0), SubmissionCounts::default());
         let counted =
             |user: &Arc<str>, amounts| CountedUser { user: user.clone(), amounts, given: OwnLimits::default() };
         assert_eq!(usage.all(25 * HOUR_MS), [counted(&ann, amounts)]);
@@ -264,7 +264,7 @@ mod tests {
         let given = OwnLimits([Limit::AtMost(5), Limit::None, Limit::Default, Limit::Default]);
         usage.heard(&ann, given, HOUR_MS);
         let all = usage.all(2 * HOUR_MS);
-        assert_eq!(all, [CountedUser { user: ann, amounts: Amounts::default(), given }]);
+        assert_eq!(all, [CountedUser { user: ann, amounts: SubmissionCounts::default(), given }]);
         assert!(usage.all(40 * HOUR_MS).is_empty());
     }
 
@@ -278,7 +278,7 @@ mod tests {
         usage.give_back(&ann, 0, 999, 0, 1);
         assert_eq!(usage.amounts(&ann, 1).recipients_hour, 1);
         usage.give_back(&ann, 7, 7, 0, 1);
-        assert_eq!(usage.amounts(&ann, 1), Amounts::default());
+        assert_eq!(usage.amounts(&ann, 1), SubmissionCounts::default());
     }
 
     #[test]

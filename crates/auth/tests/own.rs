@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_auth::{Amounts, Authenticator, Channel, Counts, Login, LoginRefusal, Settings, Step};
+use stentor_auth::{Authenticator, Channel, Counts, Login, LoginRefusal, Settings, Step, SubmissionCounts};
 use stentor_sasl::{
     Bindings, ClientCapabilities, ClientCredentials, ClientExchange, Mechanism, MechanismChoice, Mechanisms, SaslError,
     choose,
@@ -368,7 +368,7 @@ async fn limits_are_those_of_the_user() {
     assert_eq!(taken(5, Box::new(move || auth.take_recipient(&one, &Limits::default()).is_ok())), 3);
     place.auth.give_back(&login, 1, 1, 0);
     let user: Arc<str> = "ann@example.org".into();
-    let wanted = Amounts { messages_hour: 1, messages_day: 1, recipients_hour: 2, recipients_day: 2 };
+    let wanted = SubmissionCounts { messages_hour: 1, messages_day: 1, recipients_hour: 2, recipients_day: 2 };
     assert_eq!(place.auth.amounts(&user), wanted);
 }
 

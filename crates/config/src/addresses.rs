@@ -8,7 +8,7 @@ use std::path::Path;
 use stentor_addresses::{HASH_CHARS_MAX, HASH_CHARS_MIN, Srs};
 use stentor_mail::address::normalise_domain;
 use stentor_policy::HostSpec;
-use stentor_rules::{Addresses, Dialect, Generic, Masquerade, NextHop, Rewriting, TableId};
+use stentor_rules::{Addresses, Dialect, GenericTables, Masquerade, NextHop, Rewriting, TableId};
 
 use super::diagnose::Spot;
 use super::raw::Section;
@@ -159,7 +159,7 @@ fn rewriting(section: &Section<'_>, tables: &[TableConfig]) -> Rewriting {
 }
 
 /// Reads the generic tables, for addresses in mail to other hosts.
-fn generic(section: &Section<'_>, tables: &[TableConfig]) -> Generic {
+fn generic(section: &Section<'_>, tables: &[TableConfig]) -> GenericTables {
     let ids = named(section, "generic", tables, &[Dialect::Generic, Dialect::Genericstable]);
     let mut domains: Vec<Box<str>> = Vec::new();
     for text in section.texts("generic_domains").unwrap_or_default() {
@@ -169,7 +169,7 @@ fn generic(section: &Section<'_>, tables: &[TableConfig]) -> Generic {
             Err(_) => section.context.error(text.span, format!("{:?} is not a domain or .domain", text.value)),
         }
     }
-    Generic { tables: ids, domains }
+    GenericTables { tables: ids, domains }
 }
 
 /// Reads `srs` and the keys that it needs.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use stentor_milter::protocol::{MilterSettings, OnFailure, Place, Scope};
+use stentor_milter::protocol::{MilterSettings, OnFailure, Scope, ServiceAddress};
 
 use super::raw::Section;
 
@@ -47,7 +47,7 @@ fn milter(
         (action("unreachable_action"), action("timeout_action"), action("error_action"));
     let milter = MilterSettings {
         name: name.unwrap_or_default(),
-        place: place.clone().unwrap_or(Place::Unix("/".into())),
+        place: place.clone().unwrap_or(ServiceAddress::Unix("/".into())),
         scope: Scope {
             smtp: section.flag("smtp", true),
             listeners: listeners(&section, listening),
@@ -85,10 +85,10 @@ fn name(section: &Section<'_>, others: &[MilterSettings]) -> Option<String> {
     None
 }
 
-fn place(section: &Section<'_>) -> Option<Place> {
+fn place(section: &Section<'_>) -> Option<ServiceAddress> {
     let text = section.required("address", "unix:/run/opendkim/opendkim.sock")?;
-    match Place::parse(text.value) {
-        Some(Place::Unix(path)) if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX => {
+    match ServiceAddress::parse(text.value) {
+        Some(ServiceAddress::Unix(path)) if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX => {
             let message = format!("a path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} octets");
             section.context.error(text.span, message);
             None

@@ -1,6 +1,6 @@
 //! `[policy_services]`: programs that speak Postfix's policy protocol, named in rules by `policy_service`.
 
-use stentor_milter::protocol::Place;
+use stentor_milter::protocol::ServiceAddress;
 use stentor_rules::{Dialect, PolicyServiceCheck, RuleAction, ServiceStage, TableId};
 
 use super::diagnose::{Spot, likely};
@@ -18,7 +18,7 @@ pub(super) fn read(sections: &Section<'_>, smtp_port: u16) -> Vec<TableConfig> {
 fn service<'a>(sections: &Section<'a>, entry: &Entry<'a>, smtp_port: u16) -> Option<TableConfig> {
     let section = sections.of_entry(entry)?;
     let place = section.required("address", "inet:127.0.0.1:10023").and_then(|text| {
-        let place = Place::parse(text.value);
+        let place = ServiceAddress::parse(text.value);
         if place.is_none() {
             let message = format!(
                 "{:?} is not a valid policy service address; write \"inet:HOST:PORT\" or \"unix:/PATH\"",

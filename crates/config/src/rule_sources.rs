@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stentor_milter::protocol::Place;
+use stentor_milter::protocol::ServiceAddress;
 use stentor_rules::{Dialect, ServiceStage};
 use stentor_tables::{Reference, ReferenceError};
 
@@ -66,7 +66,7 @@ impl NamedTable {
 /// External program that decides about a recipient (Postfix's `SMTPD_POLICY_README`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyService {
-    pub place: Place,
+    pub place: ServiceAddress,
     pub timeout_ms: u64,
     /// Action if the service does not answer, in Postfix's words; `None`: the recipient is deferred.
     pub default_action: Option<String>,

@@ -10,8 +10,8 @@ use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
     AddressPattern, Addresses, Book, ClientMatch, ClientPattern, Conditions, Dialect, Field, FinalAction, HopSource,
-    Matcher, NamePattern, NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, RuleAction, RuleEffect,
-    Rulebook, TableId, TableName, UNKNOWN, Unroutable, name_of, unlikely,
+    HopSourceOrder, Matcher, NamePattern, NextHop, PatternError, RelayDomains, RouteEntry, Routes, Rule, RuleAction,
+    RuleEffect, Rulebook, TableId, TableName, UNKNOWN, Unroutable, name_of, unlikely,
 };
 
 use super::content::{self, PATTERNS_MAX, TABLE};
@@ -32,7 +32,7 @@ pub(super) struct RuleTables {
     lists: DnsLists,
     pub rules: Vec<Rule>,
     content: Arc<Matcher>,
-    order: Order,
+    order: HopSourceOrder,
     by_recipient: Routes,
     by_sender: Routes,
     recipient_tables: Vec<TableId>,
@@ -367,7 +367,7 @@ impl Reader<'_, '_> {
         (!hosts.is_empty()).then_some(NextHop::Hosts(hosts))
     }
 
-    fn routing(&self, section: Section<'_>) -> (Order, Vec<TableId>, Vec<TableId>) {
+    fn routing(&self, section: Section<'_>) -> (HopSourceOrder, Vec<TableId>, Vec<TableId>) {
         let mut named = Vec::new();
         let texts = section.texts("order").unwrap_or_default();
         for text in &texts {
@@ -381,10 +381,10 @@ impl Reader<'_, '_> {
                 self.context.error(text.span.clone(), message);
             }
         }
-        let order = Order::new(&named).unwrap_or_else(|| {
+        let order = HopSourceOrder::new(&named).unwrap_or_else(|| {
             self.context
                 .error(section.span_of("order"), "`order` names rule, recipient, sender or default twice".to_owned());
-            Order::default()
+            HopSourceOrder::default()
         });
         let ids = |key| {
             let texts = section.texts(key).unwrap_or_default();

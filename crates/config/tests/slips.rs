@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stentor_config::check_text;
-use stentor_rules::{Dialect, Readers};
+use stentor_rules::{Dialect, ValueUses};
 
 /// All findings in a configuration, one a line.
 fn said(text: &str) -> String {
@@ -84,7 +84,7 @@ fn a_policy_service_needs_a_name_that_no_condition_asks_for() {
 
 #[test]
 fn tables_of_routes_have_next_hops_in_our_words_too() {
-    const ROUTES: Readers = Readers { rules: false, routes: true, is_used: true };
+    const ROUTES: ValueUses = ValueUses { rules: false, routes: true, is_used: true };
     let rules = check_text(Path::new("stentor.toml"), "[hops]\ngate = [\"192.0.2.1\"]\n").expect("it is sound").rules;
     for (dialect, value) in [
         (Dialect::Mailertable, "local:"),

@@ -8,9 +8,10 @@ use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_reputation::{Answered, ClientBehaviour, ClientName, DnsAnswer, Greylisted, Question};
 use stentor_rules::{
-    Decision, Facts, Field, Key, LookupResult, MessageFacts, Outcome, Scan, ServiceAnswers, Subject, TableId, Tables,
+    ContentScanner, Decision, Facts, Field, Key, LookupResult, MessageFacts, Outcome, ServiceAnswers, Subject, TableId,
+    Tables,
 };
-use stentor_tables::{Included, NotIncluded};
+use stentor_tables::{IncludeError, Included};
 
 const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\
      relay = [\"relay.test\"]\n[dns_lists.zen]\nzone = \"zen.test\"\nanswers = [\"127.0.0.2-11\"]\nweight = 3\n\
@@ -31,7 +32,7 @@ impl Tables for Dns<'_> {
         LookupResult::NotFound
     }
 
-    fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+    fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, IncludeError>> {
         None
     }
 
@@ -140,7 +141,7 @@ fn texts_say_who_is_listed_also_where_the_content_decides() {
     let config = config(rules).unwrap();
     let said = |answers: &[(&str, &str)]| {
         let decision = decided(&config, answers, PLAIN).0;
-        let mut scan = Scan::new(config.rules.content.clone(), 0, false);
+        let mut scan = ContentScanner::new(config.rules.content.clone(), 0, false);
         scan.push(b"Subject: offer\r\n\r\n");
         config
             .rules
@@ -330,7 +331,7 @@ fn by_behaviour(config: &Config, behaviour: ClientBehaviour, greylisted: Option<
             LookupResult::NotFound
         }
 
-        fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+        fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, IncludeError>> {
             None
         }
 

@@ -4,7 +4,7 @@ use crate::protocol::Request;
 
 /// The kinds of changes, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Changes {
+pub enum ChangeScope {
     /// Nothing: it reads, or counts what it would do.
     Nothing,
     /// The server, or whether and when whole flows and sites are tried. It runs at once, beside all others.
@@ -14,7 +14,7 @@ pub enum Changes {
 }
 
 impl Request {
-    pub fn changes(&self) -> Changes {
+    pub fn changes(&self) -> ChangeScope {
         match self {
             Request::Act { dry_run: true, .. }
             | Request::Bounce { dry_run: true, .. }
@@ -35,16 +35,16 @@ impl Request {
             | Request::Export { .. }
             | Request::Quarantine(_)
             | Request::QuarantineShow { .. }
-            | Request::Cat { .. } => Changes::Nothing,
+            | Request::Cat { .. } => ChangeScope::Nothing,
             Request::Flush { .. }
             | Request::Suspend { .. }
             | Request::QueueOnly { .. }
             | Request::Reload
-            | Request::Stop => Changes::Server,
+            | Request::Stop => ChangeScope::Server,
             Request::Act { .. }
             | Request::Bounce { .. }
             | Request::QueueRun { .. }
-            | Request::QuarantineCopy { .. } => Changes::Mail,
+            | Request::QuarantineCopy { .. } => ChangeScope::Mail,
         }
     }
 }
@@ -53,7 +53,7 @@ impl Request {
 mod tests {
     use super::*;
 
-    fn changes(fields: &str) -> Changes {
+    fn changes(fields: &str) -> ChangeScope {
         let line = format!("{{\"v\": 1, {fields}}}");
         Request::parse(line.as_bytes()).unwrap_or_else(|problem| panic!("{line}: {problem:?}")).changes()
     }
@@ -67,16 +67,16 @@ mod tests {
             "\"verb\": \"queue_run\"".to_owned(),
         ];
         for fields in acts.iter().chain(&others) {
-            assert_eq!(changes(fields), Changes::Mail, "{fields}");
-            assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), Changes::Nothing, "{fields}");
+            assert_eq!(changes(fields), ChangeScope::Mail, "{fields}");
+            assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), ChangeScope::Nothing, "{fields}");
         }
         for fields in [
             "\"verb\": \"suspend\", \"list\": \"news\"",
             "\"verb\": \"queue_only\", \"list\": \"news\"",
             "\"verb\": \"flush\"",
         ] {
-            assert_eq!(changes(fields), Changes::Server, "{fields}");
-            assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), Changes::Nothing, "{fields}");
+            assert_eq!(changes(fields), ChangeScope::Server, "{fields}");
+            assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), ChangeScope::Nothing, "{fields}");
         }
         for fields in [
             "\"verb\": \"resume\", \"list\": \"news\"",
@@ -84,10 +84,10 @@ mod tests {
             "\"verb\": \"reload\"",
             "\"verb\": \"stop\"",
         ] {
-            assert_eq!(changes(fields), Changes::Server, "{fields}");
+            assert_eq!(changes(fields), ChangeScope::Server, "{fields}");
         }
         for fields in ["\"verb\": \"status\"", "\"verb\": \"queue\"", "\"verb\": \"export\"", "\"verb\": \"doctor\""] {
-            assert_eq!(changes(fields), Changes::Nothing, "{fields}");
+            assert_eq!(changes(fields), ChangeScope::Nothing, "{fields}");
         }
     }
 }

@@ -48,10 +48,10 @@ pub const VERSION: u64 = 1;
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 pub use ages::{Ages, AgesRow};
 pub use causes::CauseRow;
-pub use changes::Changes;
+pub use changes::ChangeScope;
 pub use client::{Client, ControlError};
 pub use observe::{
-    HostRow, Hosts, HostsOptions, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Page, PostReports,
+    HostRow, Hosts, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, PostReports,
     ReportOptions, TrafficOptions,
 };
 pub use posts::{FailedRcptView, PostReport, Timeline, WaitingAt};

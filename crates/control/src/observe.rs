@@ -86,7 +86,7 @@ impl Observe {
             "mailqq" => mailqq(fields),
             "hosts" => {
                 let (page, shared) = split(fields, &["offset", "name", "waiting", "failing"]);
-                let page: Page = arguments(page)?;
+                let page: HostsQuery = arguments(page)?;
                 Ok(Observe::Hosts(HostsOptions { view: view(shared, Subject::Hosts)?, page }))
             }
             "ages" => Ok(Observe::Ages(view(fields, Subject::Ages)?)),
@@ -272,13 +272,13 @@ pub struct MailqqRow {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct HostsOptions {
     pub view: View,
-    pub page: Page,
+    pub page: HostsQuery,
 }
 
 /// The arguments that only `hosts` accepts.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
-pub struct Page {
+pub struct HostsQuery {
     /// Number of rows to skip at the beginning.
     pub offset: u64,
     /// Only sites whose name, or a host's name, contains this text.

@@ -22,9 +22,9 @@ use super::reply::*;
 use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
-    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, HostsOptions, Mailqq, MailqqOptions,
-    MailqqRow, MailqqSort, Observe, Page, QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, Verb,
-    View, render,
+    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, HostsOptions, HostsQuery, Mailqq,
+    MailqqOptions, MailqqRow, MailqqSort, Observe, QuarantineOptions, ReportOptions, Requester, RowKind, Selection,
+    Sort, Verb, View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -367,7 +367,7 @@ fn verbs_that_look_survive_the_wire() {
     let watch = WatchOptions { interval_ms: 250, list: Some("news".to_owned()), ..WatchOptions::default() };
     let narrow = MailqqOptions { sort: MailqqSort::Age, site: Some("mx".to_owned()), ..MailqqOptions::default() };
     let view = View { sort: Some(Sort::NextTry), site: Some("mx".to_owned()), ..View::default() };
-    let page = Page { failing: true, name: Some("a".to_owned()), offset: 20, waiting: false };
+    let page = HostsQuery { failing: true, name: Some("a".to_owned()), offset: 20, waiting: false };
     let hosts = HostsOptions { view: view.clone(), page };
     let report = ReportOptions { id: Some("00000000002D".to_owned()), ..ReportOptions::default() };
     for observe in [

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use stentor_mail::Class;
 use stentor_mail::dsn::Ret;
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
-use stentor_records::record::Recoded;
+use stentor_records::record::WireChanges;
 use stentor_sched::{RcptOutcome, Work};
 use stentor_smtp::client::Extensions;
 
@@ -78,9 +78,9 @@ pub struct Assignment {
     /// DKIM signatures, sent before everything else.
     pub signature: Vec<u8>,
     /// The form that the signatures are for.
-    pub signed_form: Option<Recoded>,
+    pub signed_form: Option<WireChanges>,
     /// How the content last sent differs from the stored content.
-    pub recoded: Recoded,
+    pub recoded: WireChanges,
     pub tried: Option<Box<EarlierTries>>,
 }
 
@@ -130,7 +130,7 @@ impl Assignment {
             client: message.origin().parse().ok(),
             signature: Vec::new(),
             signed_form: None,
-            recoded: Recoded::default(),
+            recoded: WireChanges::default(),
             tried: None,
             work,
         })

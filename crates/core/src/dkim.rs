@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use stentor_config::{DkimConfig, DkimDomain};
 use stentor_dkim::{BodyDigest, SignError, Signer, Times};
 use stentor_queue::ids::ContentId;
-use stentor_records::record::Recoded;
+use stentor_records::record::WireChanges;
 use tokio::sync::{OnceCell, Semaphore};
 
 /// Body hashes kept, about 200 octets each.
@@ -72,7 +72,7 @@ impl DkimDomains {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BodyForm {
     pub content: ContentId,
-    pub recoded: Recoded,
+    pub recoded: WireChanges,
     /// Characters that cannot be converted are replaced.
     pub is_lossy: bool,
     /// Hash of the fields that precede the content, since a conversion depends on the header; 0 without one.
@@ -80,8 +80,8 @@ pub struct BodyForm {
 }
 
 impl BodyForm {
-    pub fn new(content: ContentId, recoded: Recoded, is_lossy: bool, prefix: &[u8]) -> BodyForm {
-        let is_converted = recoded != Recoded::default();
+    pub fn new(content: ContentId, recoded: WireChanges, is_lossy: bool, prefix: &[u8]) -> BodyForm {
+        let is_converted = recoded != WireChanges::default();
         let hash = |octets: &[u8]| foldhash::quality::FixedState::default().hash_one(octets);
         BodyForm { content, recoded, is_lossy, prefix: if is_converted { hash(prefix) } else { 0 } }
     }
@@ -234,7 +234,7 @@ mod tests {
     fn hashes_are_shared_by_copies_in_the_same_form() {
         let work = DkimWork::default();
         let form = |content, seven_bit, prefix: &[u8]| {
-            work.digest(BodyForm::new(ContentId(content), Recoded { seven_bit, lines: false }, false, prefix))
+            work.digest(BodyForm::new(ContentId(content), WireChanges { seven_bit, lines: false }, false, prefix))
         };
         let first = form(1, false, b"a");
         assert!(Arc::ptr_eq(&first, &form(1, false, b"b")), "a prefix does not change an unconverted body");

@@ -73,7 +73,7 @@ use self::call_ahead::CallAhead;
 pub use self::held::LongestHold;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, IntakeRefusal};
-use self::limits::{Limit, Limits};
+use self::limits::{Limit, LimitHits};
 use self::lists::Lists;
 use self::measures::Measures;
 use self::security::Security;
@@ -130,7 +130,7 @@ pub struct Core {
     /// Mail events, kept for a limited time.
     pub history: History,
     pub live: Live,
-    pub limits: Limits,
+    pub limits: LimitHits,
     /// Empty unless a component wants to observe each transaction.
     pub observer: OnceLock<Box<dyn Observer>>,
     pub measures: Measures,
@@ -248,7 +248,7 @@ impl Core {
             log: parts.log,
             history: parts.history,
             live: Live::new(parts.hub.posts.posts()),
-            limits: Limits::default(),
+            limits: LimitHits::default(),
             observer: OnceLock::new(),
             measures: Measures::default(),
             early: early::EarlyTalkers::default(),

@@ -6,7 +6,7 @@ use stentor_journal::{Disk, Journal, JournalError, Log, Options, Record, Recover
 use stentor_queue::event::EventError;
 use stentor_queue::ids::{ContentId, MessageNo};
 use stentor_queue::slices::SliceRef;
-use stentor_queue::store::{Store, UnknownAddress};
+use stentor_queue::store::{DanglingAddressId, Store};
 
 use crate::Core;
 
@@ -16,7 +16,7 @@ pub enum ReplayError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
-    Store(#[from] UnknownAddress),
+    Store(#[from] DanglingAddressId),
 }
 
 /// Opens the journal on a disk and folds it into a store; contents that nothing refers to are dropped.

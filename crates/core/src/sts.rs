@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stentor_http_client::{HttpClient, Place};
+use stentor_http_client::{Destination, HttpClient};
 use stentor_queue::ids::Ms;
 use stentor_resolve::Resolver;
 use stentor_tls_policy::sts::{
@@ -273,7 +273,7 @@ pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant)
     let addresses = addresses.unwrap_or_else(|_| Err("no answer in time".to_owned()));
     let addresses = addresses.map_err(|why| failure(FetchFailureKind::Fetch, format!("{host}: {why}")))?;
     let protection = &services.settings.config.protection;
-    let place = Place {
+    let destination = Destination {
         host: &host,
         port: protection.sts_port,
         addresses: Some(&addresses),
@@ -282,7 +282,7 @@ pub async fn fetched(services: LookupServices<'_>, domain: &str, until: Instant)
     };
     let client = HttpClient::new(&services.settings.roots());
     let client = client.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
-    fetch(&client, &place, until).await
+    fetch(&client, &destination, until).await
 }
 
 fn failure(kind: FetchFailureKind, why: String) -> FetchFailure {

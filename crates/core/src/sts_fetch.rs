@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{ACCEPT, USER_AGENT};
 use hyper::{Request, StatusCode};
-use stentor_http_client::{HttpClient, Place, RequestError};
+use stentor_http_client::{Destination, HttpClient, RequestError};
 use stentor_tls_policy::sts::{FetchFailure, FetchFailureKind, POLICY_BYTES_MAX, POLICY_PATH, StsPolicy};
 use tokio::time::Instant;
 
@@ -18,13 +18,17 @@ use tokio::time::Instant;
 ///
 /// # Errors
 /// Why no valid policy was fetched.
-pub async fn fetch(client: &HttpClient, place: &Place<'_>, until: Instant) -> Result<StsPolicy, FetchFailure> {
+pub async fn fetch(
+    client: &HttpClient,
+    destination: &Destination<'_>,
+    until: Instant,
+) -> Result<StsPolicy, FetchFailure> {
     let request = Request::get(POLICY_PATH)
         .header(USER_AGENT, "stentor")
         .header(ACCEPT, "text/plain")
         .body(Full::<Bytes>::default());
     let request = request.map_err(|error| failure(FetchFailureKind::Fetch, format!("HTTP: {error}")))?;
-    let answer = client.send(place, request, until).await.map_err(of)?;
+    let answer = client.send(destination, request, until).await.map_err(of)?;
     if answer.status != StatusCode::OK {
         let hint = if answer.status.is_redirection() { ", and redirects are not followed" } else { "" };
         let status = answer.status.as_u16();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_core::Settings;
 use stentor_core::call_ahead::{
-    ANSWERING_MS, ASKED_MAX, AnswerReceiver, CacheLookup, CallAhead, CallAheadQuery, CallAheadResult, EntryOutcome,
-    FAILED_MAX, FailureScope, LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, NEW_MAX, Names, PLACES_MAX, Place,
-    Places, QueryTicket, REPLYING_MS, ReasonTexts, Responsiveness, SITES_MAX,
+    ANSWERING_MS, ASKED_MAX, AnswerReceiver, CacheLookup, CallAhead, CallAheadQuery, CallAheadResult, ConnectionPermit,
+    EntryOutcome, FAILED_MAX, FailureScope, LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, NEW_MAX, Names,
+    PLACES_MAX, Places, QueryTicket, REPLYING_MS, ReasonTexts, Responsiveness, SITES_MAX,
 };
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
@@ -280,12 +280,12 @@ fn lines_and_sites_are_bounded() {
 }
 
 /// Takes as many places as sites of this responsiveness may have.
-fn all_places(places: &Places, responsiveness: Responsiveness) -> Vec<Place<'_>> {
+fn all_places(places: &Places, responsiveness: Responsiveness) -> Vec<ConnectionPermit<'_>> {
     std::iter::from_fn(|| place(places, responsiveness)).collect()
 }
 
 /// Returns a place, if one is free now.
-fn place(places: &Places, responsiveness: Responsiveness) -> Option<Place<'_>> {
+fn place(places: &Places, responsiveness: Responsiveness) -> Option<ConnectionPermit<'_>> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(places.take(responsiveness)).poll(&mut context) {
         std::task::Poll::Ready(place) => Some(place),

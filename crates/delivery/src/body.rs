@@ -21,7 +21,7 @@ use stentor_core::dkim::SigningFailure;
 use stentor_core::host_knowledge::Traits;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mime::recode::{Converter, LineScan};
-use stentor_records::record::Recoded;
+use stentor_records::record::WireChanges;
 use stentor_smtp::client::ClientSession;
 
 use super::turns::Turns;
@@ -56,7 +56,7 @@ const SMTPUTF8_NEEDED: Enhanced = Enhanced::new(5, 6, 7);
 pub struct Form {
     /// Uses SMTPUTF8 at MAIL. Without it, only recipients whose addresses need it fail.
     pub smtputf8: bool,
-    pub recoded: Recoded,
+    pub recoded: WireChanges,
 }
 
 impl Form {
@@ -97,7 +97,7 @@ impl Form {
             seven_bit = true;
         }
         let smtputf8 = caps.smtputf8 && (may_be_global || !assignment.has_ascii_addresses());
-        Ok(Form { smtputf8, recoded: Recoded { seven_bit, lines: has_long_line(core, assignment).await? } })
+        Ok(Form { smtputf8, recoded: WireChanges { seven_bit, lines: has_long_line(core, assignment).await? } })
     }
 }
 
@@ -199,9 +199,9 @@ impl BodyProgress {
     /// Sends the content in this form, without signatures.
     pub fn unsigned(assignment: &Assignment, form: Form) -> BodyProgress {
         let converter = match form.recoded {
-            Recoded { seven_bit: true, .. } if assignment.is_report => Some(Converter::lossy()),
-            Recoded { seven_bit: true, .. } => Some(Converter::new()),
-            Recoded { lines: true, .. } => Some(Converter::of_lines()),
+            WireChanges { seven_bit: true, .. } if assignment.is_report => Some(Converter::lossy()),
+            WireChanges { seven_bit: true, .. } => Some(Converter::new()),
+            WireChanges { lines: true, .. } => Some(Converter::of_lines()),
             _ => None,
         };
         BodyProgress { converter: converter.map(Box::new), ..BodyProgress::plain(assignment) }
@@ -224,7 +224,7 @@ impl BodyProgress {
     /// Returns the octets that will be sent. A conversion is run once for its size and its errors, so that neither
     /// turns up in the middle of a transaction.
     pub async fn wire_size(core: &Core, assignment: &Assignment, form: Form) -> Result<u64, ContentError> {
-        if form.recoded == Recoded::default() {
+        if form.recoded == WireChanges::default() {
             return Ok(assignment.wire_size());
         }
         let mut size = 0;

@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
 use stentor_records::record::{
-    Accepted, Attempt, Machine, Ms, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached,
+    Accepted, Attempt, Machine, Ms, Note, Record, Refused, Stat, To, Topic, Unreached, WireChanges,
 };
 
 use crate::varint;
@@ -462,7 +462,7 @@ impl<'a> Fields<'_, 'a> {
         };
         let flags = self.number()?;
         (attempt.is_bulk, attempt.is_repeated) = (flags & 1 != 0, flags & 2 != 0);
-        attempt.recoded = Recoded { seven_bit: flags & 4 != 0, lines: flags & 8 != 0 };
+        attempt.recoded = WireChanges { seven_bit: flags & 4 != 0, lines: flags & 8 != 0 };
         if !self.rest.is_empty() {
             attempt.unreached = Some(Box::new(self.unreached()?));
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 use stentor_records::record::{Ms, Record};
-use stentor_records::trace::Story;
+use stentor_records::trace::MailTrace;
 
 use crate::reader::Reader;
 
@@ -30,12 +30,12 @@ pub struct StoryQuery<'a> {
 ///
 /// # Errors
 /// Fails if the files cannot be read.
-pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(Story, u64)> {
-    let story = if query.is_sender { Story::of_sender(query.what) } else { Story::new(query.what) };
+pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(MailTrace, u64)> {
+    let story = if query.is_sender { MailTrace::of_sender(query.what) } else { MailTrace::new(query.what) };
     let mut story = story.since(query.from);
     let what = story.what.clone();
     let (mut ids, mut known) = (VecDeque::new(), HashSet::new());
-    let mut note = |story: &mut Story, id: &str| {
+    let mut note = |story: &mut MailTrace, id: &str| {
         if !id.is_empty() && known.insert(id.to_owned()) {
             ids.push_back(id.to_owned());
         }
@@ -121,7 +121,7 @@ fn id<'a>(record: &Record<'a>) -> &'a str {
 /// # Errors
 /// Fails if the files cannot be read.
 pub fn has_sender(reader: &Reader, sender: &str, from: Ms) -> io::Result<bool> {
-    let story = Story::of_sender(sender);
+    let story = MailTrace::of_sender(sender);
     let mut has = false;
     reader.scan(from, Ms::MAX, &mut |record| {
         has = story.is_about(record);

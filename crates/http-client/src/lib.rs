@@ -45,7 +45,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Destination of a request.
 #[derive(Debug, Clone)]
-pub struct Place<'a> {
+pub struct Destination<'a> {
     /// Host name, or an address without brackets, which the certificate must match.
     pub host: &'a str,
     /// Port; 443 unless the URL or the lab sets another.
@@ -125,14 +125,14 @@ impl HttpClient {
         Ok(HttpClient(roots.web_client()?))
     }
 
-    /// Sends a request to a place and reads the head of the response; gives up at `until`. Sets `Host` from the place
-    /// and reduces the URI to its path and query.
+    /// Sends a request to a destination and reads the head of the response; gives up at `until`. Sets `Host` from the
+    /// destination and reduces the URI to its path and query.
     ///
     /// # Errors
     /// The reason why there is no answer.
     pub async fn send<B>(
         &self,
-        place: &Place<'_>,
+        destination: &Destination<'_>,
         mut request: Request<B>,
         until: Instant,
     ) -> Result<HttpResponse, RequestError>
@@ -141,9 +141,9 @@ impl HttpClient {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        address_to(place, &mut request).map_err(|error| RequestError::Http(error.to_string()))?;
+        address_to(destination, &mut request).map_err(|error| RequestError::Http(error.to_string()))?;
         let attempt = async {
-            match self.connect(place, until).await? {
+            match self.connect(destination, until).await? {
                 Stream::Secured(stream) => exchange(*stream, request).await,
                 Stream::Clear(stream) => exchange(stream, request).await,
             }
@@ -153,17 +153,17 @@ impl HttpClient {
 
     /// Connects to the first address that answers and, over TLS, has a certificate for the host. Each gets a share of
     /// the remaining time.
-    async fn connect(&self, place: &Place<'_>, until: Instant) -> Result<Stream, RequestError> {
-        let mut why = RequestError::Http(format!("{} has no address", place.host));
-        let addresses = addresses(place).await?;
+    async fn connect(&self, destination: &Destination<'_>, until: Instant) -> Result<Stream, RequestError> {
+        let mut why = RequestError::Http(format!("{} has no address", destination.host));
+        let addresses = addresses(destination).await?;
         for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
-            if !place.allows_private && !is_public(address.ip()) {
+            if !destination.allows_private && !is_public(address.ip()) {
                 let ip = address.ip();
-                why = RequestError::Http(format!("{} has the address {ip}, which is not public", place.host));
+                why = RequestError::Http(format!("{} has the address {ip}, which is not public", destination.host));
                 continue;
             }
             let share = until.saturating_duration_since(Instant::now()) / left;
-            match timeout(share, self.connect_to(place, *address)).await {
+            match timeout(share, self.connect_to(destination, *address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 // An error of a reachable address is more informative than that of an unreachable one.
                 Ok(Err(error)) if !matches!(why, RequestError::Tls(_)) => why = error,
@@ -176,16 +176,16 @@ impl HttpClient {
         Err(why)
     }
 
-    async fn connect_to(&self, place: &Place<'_>, address: SocketAddr) -> Result<Stream, RequestError> {
+    async fn connect_to(&self, destination: &Destination<'_>, address: SocketAddr) -> Result<Stream, RequestError> {
         let stream = TcpStream::connect(address).await;
         let stream = stream.map_err(|error| RequestError::Http(format!("{address}: {error}")))?;
         // Best effort: without it the connection is slower.
         let _ = stream.set_nodelay(true);
-        if !place.is_tls {
+        if !destination.is_tls {
             return Ok(Stream::Clear(stream));
         }
-        let name = ServerName::try_from(place.host.to_owned());
-        let name = name.map_err(|error| RequestError::Http(format!("{}: {error}", place.host)))?;
+        let name = ServerName::try_from(destination.host.to_owned());
+        let name = name.map_err(|error| RequestError::Http(format!("{}: {error}", destination.host)))?;
         let secured = TlsConnector::from(self.0.clone()).connect(name, stream).await;
         secured
             .map(|stream| Stream::Secured(Box::new(stream)))
@@ -209,13 +209,13 @@ impl Drop for ConnectionTask {
 
 /// Addresses to try: both families in turn, so that one that cannot be reached leaves tries for the other (RFC 8305
 /// section 4).
-async fn addresses(place: &Place<'_>) -> Result<Vec<SocketAddr>, RequestError> {
-    if let Some(ips) = place.addresses {
-        let addresses = ips.iter().map(|ip| SocketAddr::new(*ip, place.port));
+async fn addresses(destination: &Destination<'_>) -> Result<Vec<SocketAddr>, RequestError> {
+    if let Some(ips) = destination.addresses {
+        let addresses = ips.iter().map(|ip| SocketAddr::new(*ip, destination.port));
         return Ok(in_turn(addresses).take(ADDRESSES_MAX).collect());
     }
-    let addresses = lookup_host((place.host, place.port)).await;
-    let addresses = addresses.map_err(|error| RequestError::Http(format!("{}: {error}", place.host)))?;
+    let addresses = lookup_host((destination.host, destination.port)).await;
+    let addresses = addresses.map_err(|error| RequestError::Http(format!("{}: {error}", destination.host)))?;
     Ok(in_turn(addresses).take(ADDRESSES_MAX).collect())
 }
 
@@ -247,14 +247,15 @@ where
     Ok(HttpResponse { status: head.status, headers: head.headers, body, _connection: task })
 }
 
-/// Sets `Host` from the place and reduces the URI to its path and query (RFC 9112 section 3.2.1).
-fn address_to<B>(place: &Place<'_>, request: &mut Request<B>) -> Result<(), hyper::http::Error> {
+/// Sets `Host` from the destination and reduces the URI to its path and query (RFC 9112 section 3.2.1).
+fn address_to<B>(destination: &Destination<'_>, request: &mut Request<B>) -> Result<(), hyper::http::Error> {
     // With a slash even if the URI has only a query.
     let path = request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
     *request.uri_mut() = path.parse()?;
-    let host = if place.host.contains(':') { format!("[{}]", place.host) } else { place.host.to_owned() };
-    let is_default = place.port == if place.is_tls { 443 } else { 80 };
-    let host = if is_default { host } else { format!("{host}:{}", place.port) };
+    let host =
+        if destination.host.contains(':') { format!("[{}]", destination.host) } else { destination.host.to_owned() };
+    let is_default = destination.port == if destination.is_tls { 443 } else { 80 };
+    let host = if is_default { host } else { format!("{host}:{}", destination.port) };
     request.headers_mut().insert(HOST, HeaderValue::try_from(host)?);
     Ok(())
 }
@@ -286,10 +287,10 @@ mod tests {
             ("::1", 443, true, "https://[::1]/", "[::1]", "/"),
             ("::1", 8443, true, "https://[::1]:8443//b", "[::1]:8443", "//b"),
         ] {
-            let place = Place { host, port, addresses: None, allows_private: true, is_tls };
+            let destination = Destination { host, port, addresses: None, allows_private: true, is_tls };
             let mut request = Request::new(());
             *request.uri_mut() = uri.parse().unwrap();
-            address_to(&place, &mut request).unwrap();
+            address_to(&destination, &mut request).unwrap();
             assert_eq!(request.headers()[HOST], expected_host, "{uri}");
             assert_eq!(request.uri().to_string(), expected_path, "{uri}");
         }
@@ -313,11 +314,16 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = ["127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap()];
         let port = silent.local_addr().unwrap().port();
-        let place =
-            Place { host: "mta-sts.a.example", port, addresses: Some(&addresses), allows_private: true, is_tls: true };
+        let destination = Destination {
+            host: "mta-sts.a.example",
+            port,
+            addresses: Some(&addresses),
+            allows_private: true,
+            is_tls: true,
+        };
         let client = HttpClient::new(&Roots::none()).unwrap();
         let until = Instant::now() + Duration::from_secs(1);
-        let Err(failure) = client.send(&place, Request::new(Full::<Bytes>::default()), until).await else {
+        let Err(failure) = client.send(&destination, Request::new(Full::<Bytes>::default()), until).await else {
             panic!("there is an answer")
         };
         assert!(failure.to_string().starts_with("127.0.0.2:"), "{failure}");

@@ -136,13 +136,14 @@ struct Row {
     by: Mutex<Option<IpAddr>>,
 }
 
-pub struct Limits {
+/// Hits of each limit.
+pub struct LimitHits {
     rows: Vec<Row>,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { rows: Limit::ALL.iter().map(|_| Row::default()).collect() }
+impl Default for LimitHits {
+    fn default() -> LimitHits {
+        LimitHits { rows: Limit::ALL.iter().map(|_| Row::default()).collect() }
     }
 }
 
@@ -152,7 +153,7 @@ impl Row {
     }
 }
 
-impl Limits {
+impl LimitHits {
     pub fn hit(&self, limit: Limit, now: Ms) {
         self.hit_times(limit, 1, now);
     }
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn who_hit_it_last_is_known_where_it_matters() {
-        let limits = Limits::default();
+        let limits = LimitHits::default();
         limits.hit_by(Limit::ProxyHeader, [192, 0, 2, 7].into(), 0);
         limits.hit(Limit::Errors, 0);
         assert_eq!(limits.last_by(Limit::ProxyHeader), Some([192, 0, 2, 7].into()));

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::net::IpAddr;
 
-use stentor_records::escape::{Place, push};
-use stentor_records::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
+use stentor_records::escape::{EscapeContext, push};
+use stentor_records::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic, Unreached, WireChanges};
 use stentor_records::time::{push_delay, push_number, push_rfc3339, push_syslog};
 
 use crate::settings::{LogFormat, LogTarget, SyslogTo};
@@ -64,7 +64,7 @@ pub struct Ident {
 impl Ident {
     pub fn new(format: LogFormat, head: Head, hostname: &str, pid: u32) -> Ident {
         let (mut text, mut host) = (Vec::new(), Vec::new());
-        push(&mut host, hostname, Place::Field, FIELD_BYTES_MAX);
+        push(&mut host, hostname, EscapeContext::Field, FIELD_BYTES_MAX);
         // Writing into a vector cannot fail.
         let _ = match head {
             Head::File | Head::Rfc3164 => write!(text, " {} stentor[{pid}]: ", String::from_utf8_lossy(&host)),
@@ -73,7 +73,7 @@ impl Ident {
             Head::Bare => Ok(()),
         };
         let mut json = b"\",\"host\":\"".to_vec();
-        push(&mut json, hostname, Place::Json, FIELD_BYTES_MAX);
+        push(&mut json, hostname, EscapeContext::Json, FIELD_BYTES_MAX);
         let _ = write!(json, "\",\"pid\":{pid},\"event\":\"");
         Ident { format, head, text, json }
     }
@@ -114,7 +114,7 @@ impl Ident {
             push_waiting(out, unreached);
         }
         out.extend_from_slice(b", dsn=");
-        push(out, a.dsn, Place::Field, FIELD_BYTES_MAX);
+        push(out, a.dsn, EscapeContext::Field, FIELD_BYTES_MAX);
         push_stat(out, a);
     }
 
@@ -127,7 +127,7 @@ impl Ident {
             attempt_tail(tail, attempt);
         }
         let (place, open, between, close): (_, &[u8], &[u8], &[u8]) =
-            if json { (Place::Json, b"\"", b",", b"\"") } else { (Place::Field, b"<", b",", b">") };
+            if json { (EscapeContext::Json, b"\"", b",", b"\"") } else { (EscapeContext::Field, b"<", b",", b">") };
         let mut lines = 0;
         let mut to = attempt.to.iter().peekable();
         loop {
@@ -177,7 +177,7 @@ impl Ident {
             return 1;
         }
         out.extend_from_slice(b"from=<");
-        push(out, m.from, Place::Field, FIELD_BYTES_MAX);
+        push(out, m.from, EscapeContext::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b">, size=");
         push_number(out, m.size, 1);
         out.extend_from_slice(if m.is_bulk { b", class=-60, nrcpts=" } else { b", class=0, nrcpts=" });
@@ -185,7 +185,7 @@ impl Ident {
         out.extend_from_slice(b", msgid=");
         push_message_id(out, m.message_id);
         out.extend_from_slice(b", proto=");
-        push(out, m.proto, Place::Field, FIELD_BYTES_MAX);
+        push(out, m.proto, EscapeContext::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b", relay=");
         push_relay(out, m.client_host, m.client, false);
         push_tls(out, m.tls);
@@ -196,7 +196,7 @@ impl Ident {
         push_addresses(out, b", orig_to=", &m.named);
         if !m.marks.is_empty() {
             out.extend_from_slice(b", marks=");
-            push(out, m.marks, Place::Rest, REPLY_BYTES_MAX);
+            push(out, m.marks, EscapeContext::Rest, REPLY_BYTES_MAX);
         }
         out.push(b'\n');
         1
@@ -213,10 +213,10 @@ impl Ident {
             out.extend_from_slice(b"}\n");
         } else {
             out.extend_from_slice(b"policy: ");
-            push(out, m.policy, Place::Rest, REPLY_BYTES_MAX);
+            push(out, m.policy, EscapeContext::Rest, REPLY_BYTES_MAX);
             if !m.marks.is_empty() {
                 out.extend_from_slice(b"; ");
-                push(out, m.marks, Place::Rest, REPLY_BYTES_MAX);
+                push(out, m.marks, EscapeContext::Rest, REPLY_BYTES_MAX);
             }
             out.push(b'\n');
         }
@@ -250,9 +250,9 @@ impl Ident {
             _ => ("check_eom", r.from),
         };
         let _ = write!(out, "ruleset={rules}, arg1=<");
-        push(out, argument, Place::Field, FIELD_BYTES_MAX);
+        push(out, argument, EscapeContext::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b">, from=<");
-        push(out, r.from, Place::Field, FIELD_BYTES_MAX);
+        push(out, r.from, EscapeContext::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b">, relay=");
         push_relay(out, "", r.client, false);
         if r.recipients > 0 {
@@ -266,10 +266,10 @@ impl Ident {
         push_addresses(out, b", orig_to=", &r.named);
         if !r.policy.is_empty() {
             out.extend_from_slice(b", policy=");
-            push(out, r.policy, Place::Words, REPLY_BYTES_MAX);
+            push(out, r.policy, EscapeContext::Words, REPLY_BYTES_MAX);
         }
         out.extend_from_slice(b", reject=");
-        push(out, r.reply, Place::Rest, REPLY_BYTES_MAX);
+        push(out, r.reply, EscapeContext::Rest, REPLY_BYTES_MAX);
         out.push(b'\n');
         1
     }
@@ -302,7 +302,7 @@ impl Ident {
                 }
                 _ => note.text,
             };
-            push(out, text, Place::Rest, REPLY_BYTES_MAX);
+            push(out, text, EscapeContext::Rest, REPLY_BYTES_MAX);
             out.push(b'\n');
         }
         1
@@ -337,7 +337,7 @@ impl Ident {
                 json_text(out, "id", id, FIELD_BYTES_MAX);
             }
         } else if !id.is_empty() {
-            push(out, id, Place::Field, FIELD_BYTES_MAX);
+            push(out, id, EscapeContext::Field, FIELD_BYTES_MAX);
             out.extend_from_slice(b": ");
         }
     }
@@ -347,7 +347,7 @@ impl Ident {
 fn push_message_id(out: &mut Vec<u8>, message_id: &str) {
     let inner = message_id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(message_id);
     out.push(b'<');
-    push(out, inner, Place::Field, FIELD_BYTES_MAX);
+    push(out, inner, EscapeContext::Field, FIELD_BYTES_MAX);
     out.push(b'>');
 }
 
@@ -355,7 +355,7 @@ fn push_message_id(out: &mut Vec<u8>, message_id: &str) {
 fn push_user(out: &mut Vec<u8>, user: &str) {
     if !user.is_empty() {
         out.extend_from_slice(b", user=");
-        push(out, user, Place::Words, FIELD_BYTES_MAX);
+        push(out, user, EscapeContext::Words, FIELD_BYTES_MAX);
     }
 }
 
@@ -368,7 +368,7 @@ fn push_addresses(out: &mut Vec<u8>, name: &[u8], all: &[&str]) {
         }
         out.extend_from_slice(before);
         out.push(b'<');
-        push(out, address, Place::Field, FIELD_BYTES_MAX);
+        push(out, address, EscapeContext::Field, FIELD_BYTES_MAX);
         out.push(b'>');
         before = b",";
     }
@@ -385,7 +385,7 @@ fn json_addresses(out: &mut Vec<u8>, name: &str, all: &[&str]) {
             break;
         }
         out.extend_from_slice(&[before, b'"']);
-        push(out, address, Place::Json, FIELD_BYTES_MAX);
+        push(out, address, EscapeContext::Json, FIELD_BYTES_MAX);
         out.push(b'"');
         before = b',';
     }
@@ -394,22 +394,22 @@ fn json_addresses(out: &mut Vec<u8>, name: &str, all: &[&str]) {
 
 fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
     out.extend_from_slice(b", from=<");
-    push(out, a.from, Place::Field, FIELD_BYTES_MAX);
+    push(out, a.from, EscapeContext::Field, FIELD_BYTES_MAX);
     out.extend_from_slice(b">, delay=");
     push_delay(out, a.delay_ms);
     out.extend_from_slice(b", xdelay=");
     push_delay(out, a.xdelay_ms);
     out.extend_from_slice(b", mailer=");
-    push(out, a.mailer, Place::Field, FIELD_BYTES_MAX);
+    push(out, a.mailer, EscapeContext::Field, FIELD_BYTES_MAX);
     out.extend_from_slice(b", relay=");
     push_relay(out, a.host, a.ip, true);
     push_tls(out, a.tls);
-    if a.recoded != Recoded::default() {
+    if a.recoded != WireChanges::default() {
         out.extend_from_slice(b", recoded=");
         out.extend_from_slice(a.recoded.name().as_bytes());
     }
     out.extend_from_slice(b", dsn=");
-    push(out, a.dsn, Place::Field, FIELD_BYTES_MAX);
+    push(out, a.dsn, EscapeContext::Field, FIELD_BYTES_MAX);
     push_stat(out, a);
 }
 
@@ -417,7 +417,7 @@ fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
 fn push_tls(out: &mut Vec<u8>, tls: &str) {
     if !tls.is_empty() {
         out.extend_from_slice(b", tls=");
-        push(out, tls, Place::Field, FIELD_BYTES_MAX);
+        push(out, tls, EscapeContext::Field, FIELD_BYTES_MAX);
     }
 }
 
@@ -425,12 +425,12 @@ fn push_tls(out: &mut Vec<u8>, tls: &str) {
 fn push_waiting(out: &mut Vec<u8>, u: &Unreached<'_>) {
     if !u.site.is_empty() {
         out.extend_from_slice(b", site=");
-        push(out, u.site, Place::Field, FIELD_BYTES_MAX);
+        push(out, u.site, EscapeContext::Field, FIELD_BYTES_MAX);
     }
     let _ = write!(out, ", waiting={}", u.waiting);
     for (at, (domain, waiting)) in u.domains.iter().enumerate() {
         out.extend_from_slice(if at == 0 { b", domains=" } else { b"," });
-        push(out, domain, Place::Field, FIELD_BYTES_MAX);
+        push(out, domain, EscapeContext::Field, FIELD_BYTES_MAX);
         let _ = write!(out, ":{waiting}");
     }
 }
@@ -442,7 +442,7 @@ fn push_stat(out: &mut Vec<u8>, a: &Attempt<'_>) {
     let (before, after): (&[u8], &[u8]) = if a.stat == Stat::Sent { (b" (", b")") } else { (b": ", b"") };
     if !a.reply.is_empty() {
         out.extend_from_slice(before);
-        push(out, a.reply, Place::Rest, REPLY_BYTES_MAX);
+        push(out, a.reply, EscapeContext::Rest, REPLY_BYTES_MAX);
         out.extend_from_slice(after);
     }
     out.push(b'\n');
@@ -469,7 +469,7 @@ fn attempt_json_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
         out.push(b'[');
         for (at, (domain, waiting)) in unreached.domains.iter().enumerate() {
             out.extend_from_slice(if at == 0 { b"[\"" } else { b",[\"" });
-            push(out, domain, Place::Json, FIELD_BYTES_MAX);
+            push(out, domain, EscapeContext::Json, FIELD_BYTES_MAX);
             let _ = write!(out, "\",{waiting}]");
         }
         out.push(b']');
@@ -495,7 +495,7 @@ fn push_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, server: bool) {
     // An address literal or a route by address has no name of its own.
     let is_named = !host.is_empty() && !host.starts_with('[') && host.parse::<IpAddr>().is_err();
     if is_named {
-        push(out, host, Place::Field, FIELD_BYTES_MAX);
+        push(out, host, EscapeContext::Field, FIELD_BYTES_MAX);
         if server && !host.ends_with('.') && !host.starts_with(SOCKET) {
             out.push(b'.');
         }
@@ -515,7 +515,7 @@ fn json_relay(out: &mut Vec<u8>, host: &str, ip: Option<IpAddr>, port: Option<u1
         return;
     }
     out.extend_from_slice(b",\"relay\":{\"host\":\"");
-    push(out, host, Place::Json, FIELD_BYTES_MAX);
+    push(out, host, EscapeContext::Json, FIELD_BYTES_MAX);
     out.push(b'"');
     if let Some(ip) = ip {
         let _ = write!(out, ",\"ip\":\"{}\"", ip.to_canonical());
@@ -536,7 +536,7 @@ fn json_maybe(out: &mut Vec<u8>, name: &str, text: &str) {
 fn json_text(out: &mut Vec<u8>, name: &str, text: &str, bytes_max: usize) {
     json_name(out, name);
     out.push(b'"');
-    push(out, text, Place::Json, bytes_max);
+    push(out, text, EscapeContext::Json, bytes_max);
     out.push(b'"');
 }
 

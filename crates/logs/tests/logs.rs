@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use stentor_logs::settings::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
 use stentor_logs::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
-use stentor_records::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
+use stentor_records::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic, Unreached, WireChanges};
 
 /// Size at which the list of recipients continues on another line (docs/operate/attempt-log.md).
 const TO_BYTES_MAX: usize = 3 * 1024;
@@ -148,11 +148,11 @@ fn json_has_the_same_fields_in_full_precision() {
 #[test]
 fn what_was_recoded_has_a_field() {
     for (recoded, name) in [
-        (Recoded { seven_bit: true, lines: false }, "7bit"),
-        (Recoded { seven_bit: false, lines: true }, "lines"),
-        (Recoded { seven_bit: true, lines: true }, "7bit+lines"),
+        (WireChanges { seven_bit: true, lines: false }, "7bit"),
+        (WireChanges { seven_bit: false, lines: true }, "lines"),
+        (WireChanges { seven_bit: true, lines: true }, "7bit+lines"),
     ] {
-        assert_eq!((recoded.name(), Recoded::named(name)), (name, recoded));
+        assert_eq!((recoded.name(), WireChanges::named(name)), (name, recoded));
         let attempt = Attempt { recoded, ..attempt(Stat::Sent, "250 ok") };
         let text = logged(LogFormat::Sendmail, |log| log.attempt(&attempt, ["a@example.org"]));
         assert!(text.contains(&format!(", recoded={name}, dsn=2.0.0, stat=Sent (250 ok)")), "{text}");

@@ -8,7 +8,7 @@ use stentor_tls::RawSocket;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::protocol::{Event, FailureKind, MilterReply, MilterSession, MilterSettings, Place};
+use crate::protocol::{Event, FailureKind, MilterReply, MilterSession, MilterSettings, ServiceAddress};
 
 /// Size of the read buffer, of which each thread has one.
 const READ_BYTES: usize = 64 * 1024;
@@ -60,14 +60,14 @@ enum Stream {
 }
 
 impl Stream {
-    async fn open(place: &Place) -> io::Result<Stream> {
+    async fn open(place: &ServiceAddress) -> io::Result<Stream> {
         match place {
-            Place::Inet { host, port } => {
+            ServiceAddress::Inet { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
-            Place::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            ServiceAddress::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
         }
     }
 

@@ -345,7 +345,7 @@ mod tests {
     use std::io;
     use std::sync::Arc;
 
-    use crate::protocol::{MilterSettings, OnFailure, Place, Scope};
+    use crate::protocol::{MilterSettings, OnFailure, Scope, ServiceAddress};
     use stentor_smtp::server::MailFrom;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{UnixListener, UnixStream};
@@ -463,7 +463,7 @@ mod tests {
         let path = path.to_owned();
         Arc::new(Milter::new(MilterSettings {
             name: path.to_string_lossy().into_owned(),
-            place: Place::Unix(path),
+            place: ServiceAddress::Unix(path),
             scope: Scope { smtp: true, listeners: Vec::new(), local: true },
             on_unreachable: on_failure,
             on_timeout: on_failure,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use stentor_mail::reply::Reply;
-use stentor_milter::protocol::{DATA_BYTES_MAX, MilterSettings, OnFailure, Place, Scope};
+use stentor_milter::protocol::{DATA_BYTES_MAX, MilterSettings, OnFailure, Scope, ServiceAddress};
 use stentor_milter::{ClientFacts, Content, MailFacts, MilterRefusal, MilteredMessage, Milters};
 use stentor_smtp::server::MailFrom;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -95,7 +95,7 @@ impl World {
         });
         let settings = MilterSettings {
             name: "filter".to_owned(),
-            place: Place::Unix(path),
+            place: ServiceAddress::Unix(path),
             scope: Scope { smtp: true, listeners: Vec::new(), local: true },
             on_unreachable: on_failure,
             on_timeout: on_failure,
@@ -249,7 +249,7 @@ async fn a_milter_that_is_down_is_found_by_one_connection_and_found_again() {
     let world = World::new(EndAction::Closes, 0, OnFailure::Tempfail);
     let mut settings = world.milters.iter().next().expect("one").settings.clone();
     let place = folder.path().join("later");
-    settings.place = Place::Unix(place.clone());
+    settings.place = ServiceAddress::Unix(place.clone());
     let world = World { milters: Milters::new("mx.test", &[settings], None), ..world };
     let why = async |world: &World, client| world.session(client, GOOD, None).await.err().expect("it is down").by;
     assert!(why(&world, ANN).await.contains("no connection"));

@@ -18,7 +18,7 @@ pub const MBOX_BYTES_MAX: usize = 980;
 
 /// Context of a line in a header section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum LineContext {
     /// The beginning, where an mbox line is allowed.
     #[default]
     Start,
@@ -28,12 +28,12 @@ pub enum Place {
     Field,
 }
 
-impl Place {
+impl LineContext {
     /// The context after a line.
-    pub fn behind(line: Line) -> Place {
+    pub fn behind(line: Line) -> LineContext {
         match line {
-            Line::Field { .. } | Line::Fold => Place::Field,
-            Line::Mbox | Line::Empty | Line::Body => Place::Bare,
+            Line::Field { .. } | Line::Fold => LineContext::Field,
+            Line::Mbox | Line::Empty | Line::Body => LineContext::Bare,
         }
     }
 }
@@ -55,9 +55,9 @@ pub enum Line {
 
 /// Classifies the line at the start of `text`, including its end if present. `is_all`: the line has no more octets.
 /// `None`: more octets are needed, which never happens beyond [`LINE_BYTES_MAX`] octets and two for the end.
-pub fn line(place: Place, text: &[u8], is_all: bool) -> Option<Line> {
+pub fn line(context: LineContext, text: &[u8], is_all: bool) -> Option<Line> {
     if let Some(b' ' | b'\t') = text.first() {
-        return Some(if place == Place::Field { Line::Fold } else { Line::Body });
+        return Some(if context == LineContext::Field { Line::Fold } else { Line::Body });
     }
     let text = &text[..text.len().min(LINE_BYTES_MAX + 2)];
     let end = memchr::memchr(b'\n', text);
@@ -72,7 +72,7 @@ pub fn line(place: Place, text: &[u8], is_all: bool) -> Option<Line> {
     if let Some((name, colon)) = name(whole) {
         return Some(Line::Field { name, colon });
     }
-    if place == Place::Start && [&b"From "[..], b">From "].iter().any(|begin| whole.starts_with(begin)) {
+    if context == LineContext::Start && [&b"From "[..], b">From "].iter().any(|begin| whole.starts_with(begin)) {
         // A final CR may be half of the line end, so it is not counted.
         let is_long = whole.len() > MBOX_BYTES_MAX + usize::from(!is_all);
         return (is_all || is_long).then_some(if is_long { Line::Body } else { Line::Mbox });
@@ -131,7 +131,7 @@ impl Edit {
 /// split; at most some [`LINE_BYTES_MAX`] octets of a line are buffered.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
-    place: Place,
+    context: LineContext,
     /// Start of a line that cannot be classified yet.
     begun: Vec<u8>,
     in_value: bool,
@@ -141,7 +141,7 @@ pub struct Section {
 impl Section {
     /// For content that cannot begin with an mbox line, such as stored messages.
     pub fn bare() -> Section {
-        Section { place: Place::Bare, ..Section::default() }
+        Section { context: LineContext::Bare, ..Section::default() }
     }
 
     /// Whether the section has ended.
@@ -176,7 +176,7 @@ impl Section {
     /// Ends the input.
     pub fn finish(&mut self, see: &mut impl FnMut(Token<'_>)) {
         let begun = std::mem::take(&mut self.begun);
-        if let Some(line) = line(self.place, &begun, true).filter(|_| !begun.is_empty()) {
+        if let Some(line) = line(self.context, &begun, true).filter(|_| !begun.is_empty()) {
             self.take(line, &begun, begun.len(), see);
         }
         self.is_over = true;
@@ -184,7 +184,7 @@ impl Section {
 
     /// Starts a line.
     fn begin<'a>(&mut self, rest: &'a [u8], see: &mut impl FnMut(Token<'_>)) -> &'a [u8] {
-        if let Some(line) = line(self.place, rest, false) {
+        if let Some(line) = line(self.context, rest, false) {
             return &rest[self.take(line, rest, 0, see)..];
         }
         self.begun.extend_from_slice(rest);
@@ -196,7 +196,7 @@ impl Section {
         let more = &rest[..rest.len().min(LINE_BYTES_MAX + 2 - self.begun.len())];
         let end = memchr::memchr2(b':', b'\n', more).map_or(more.len(), |at| at + 1);
         self.begun.extend_from_slice(&more[..end]);
-        if let Some(line) = line(self.place, &self.begun, false) {
+        if let Some(line) = line(self.context, &self.begun, false) {
             // Its last octet classified it, so all buffered octets belong to the token.
             let begun = std::mem::take(&mut self.begun);
             self.take(line, &begun, begun.len(), see);
@@ -207,7 +207,7 @@ impl Section {
     /// Handles a classified line, of which `held` octets come from earlier pieces. Returns how many octets of the
     /// token are in this piece.
     fn take(&mut self, line: Line, text: &[u8], held: usize, see: &mut impl FnMut(Token<'_>)) -> usize {
-        self.place = Place::behind(line);
+        self.context = LineContext::behind(line);
         self.in_value = matches!(line, Line::Field { .. } | Line::Fold);
         self.is_over = matches!(line, Line::Empty | Line::Body);
         let whole = || memchr::memchr(b'\n', text).map_or(text.len(), |end| end + 1);

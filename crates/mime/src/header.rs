@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use crate::charset::Charset;
-use crate::field::{self, Place};
+use crate::field::{self, LineContext};
 use crate::params::{MimeField, Param, ParamName};
 use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::Encoding;
@@ -41,7 +41,7 @@ pub(crate) struct Header {
     of_message: bool,
     /// Whether it belongs to a part of `multipart/digest`.
     is_of_digest: bool,
-    pub place: Place,
+    pub context: LineContext,
     /// The current field so far, with its folds.
     field: Vec<u8>,
     /// Fields that wait for a charset.

@@ -18,7 +18,7 @@
 use std::sync::LazyLock;
 
 use crate::charset::{self, Charset};
-use crate::field::{self, Line, Place};
+use crate::field::{self, Line, LineContext};
 pub use crate::header::FIELD_BYTES_MAX;
 use crate::header::Header;
 use crate::lines::{self, LineFinder};
@@ -285,8 +285,8 @@ impl Walker {
         match &mut self.state {
             State::Header(header) => {
                 // A piece of a long line suffices.
-                let line = is_start.then(|| field::line(header.place, text, end != End::Open)).flatten();
-                header.place = line.map_or(header.place, Place::behind);
+                let line = is_start.then(|| field::line(header.context, text, end != End::Open)).flatten();
+                header.context = line.map_or(header.context, LineContext::behind);
                 match line {
                     Some(Line::Empty) => return self.header_done(visitor),
                     Some(Line::Body) => {

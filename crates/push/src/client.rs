@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
-use stentor_http_client::{HttpClient, Place, RequestError, Url};
+use stentor_http_client::{Destination, HttpClient, RequestError, Url};
 use stentor_tls::{Roots, SystemRoots};
 use tokio::time::Instant;
 
@@ -53,8 +53,9 @@ impl PushClient {
         };
         let mut request = Request::post(&url.uri).body(Full::new(body)).map_err(|error| error.to_string())?;
         *request.headers_mut() = headers;
-        let place = Place { host: &url.host, port: url.port, addresses, allows_private: true, is_tls: url.is_tls };
-        let answer = self.client(url.is_tls)?.send(&place, request, until).await.map_err(failed)?;
+        let destination =
+            Destination { host: &url.host, port: url.port, addresses, allows_private: true, is_tls: url.is_tls };
+        let answer = self.client(url.is_tls)?.send(&destination, request, until).await.map_err(failed)?;
         let response = PushResponse { status: answer.status.as_u16(), retry_after_s: answer.retry_after_s() };
         // The status decides; a truncated body does not matter.
         let _ = answer.read(ANSWER_BYTES_MAX, until).await;

@@ -29,7 +29,9 @@ use stentor_core::{Core, Settings};
 use stentor_http_client::Url;
 use stentor_mail::address::Address;
 use stentor_tls_policy::Wish;
-use stentor_tls_policy::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Submitter, TlsReport, delay_ms, record_name};
+use stentor_tls_policy::tlsrpt::{
+    DAY_MS, MEDIA_TYPE, Record, ReportDestination, Submitter, TlsReport, delay_ms, record_name,
+};
 use tokio::task::JoinSet;
 
 use self::agenda::{Agenda, MailedReports, ReportKey};
@@ -55,7 +57,7 @@ enum ReportFailure {
 /// The result of a POST.
 struct PostOutcome {
     key: ReportKey,
-    place: Place,
+    place: ReportDestination,
     result: Result<(), ReportFailure>,
 }
 
@@ -93,7 +95,7 @@ impl Work {
         for (key, address) in self.agenda.mail(core.clock.now()) {
             let Some(report) = generate(core, &key, by) else { continue };
             let sent = self.by_mail(core, settings, &report, &address, by).await;
-            self.ended(core, &key, &Place::Mail(address), sent);
+            self.ended(core, &key, &ReportDestination::Mail(address), sent);
         }
         let free = POSTS_MAX.saturating_sub(self.posts.len());
         for (key, url) in self.agenda.begin_posts(core.clock.now(), free) {
@@ -105,7 +107,7 @@ impl Work {
                     Ok((url, addresses)) => by_https(&client, &report, &url, &addresses).await,
                     Err(why) => Err(ReportFailure::Now(why)),
                 };
-                PostOutcome { key, place: Place::Https(url), result }
+                PostOutcome { key, place: ReportDestination::Https(url), result }
             });
         }
     }
@@ -148,7 +150,7 @@ impl Work {
     }
 
     /// Records the result of an attempt.
-    fn ended(&mut self, core: &Core, key: &ReportKey, place: &Place, sent: Result<(), ReportFailure>) {
+    fn ended(&mut self, core: &Core, key: &ReportKey, place: &ReportDestination, sent: Result<(), ReportFailure>) {
         let (domain, to) = (&key.domain, place.uri());
         match sent {
             Ok(()) => tracing::info!(domain, to, "TLS report sent"),
@@ -217,7 +219,7 @@ fn generate(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<TlsReport
 }
 
 /// The places to which a domain wants its reports; `None` if they cannot be looked up now.
-async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
+async fn places(core: &Core, domain: &str) -> Option<Vec<ReportDestination>> {
     match core.resolver().texts(&record_name(domain)).await {
         Err(why) => {
             tracing::debug!(domain, why, "the destination of TLS reports could not be looked up");

@@ -6,9 +6,9 @@
 
 use std::borrow::Cow;
 
-/// The text's place in the output, which decides which other characters could pass for the line's own punctuation.
+/// Context of the text in the output, which decides which other characters could pass for the line's own punctuation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum EscapeContext {
     /// An address between `<` and `>`, a name, an id: the separators of fields are escaped as well.
     Field,
     /// Words followed by other fields: commas are escaped as well.
@@ -19,10 +19,10 @@ pub enum Place {
     Json,
 }
 
-/// Appends about `bytes_max` bytes of `text` at most, escaped for `place`; `...` marks a cut.
-pub fn push(out: &mut Vec<u8>, text: &str, place: Place, bytes_max: usize) {
+/// Appends about `bytes_max` bytes of `text` at most, escaped for `context`; `...` marks a cut.
+pub fn push(out: &mut Vec<u8>, text: &str, context: EscapeContext, bytes_max: usize) {
     let bytes = text.as_bytes();
-    if bytes.len() <= bytes_max && bytes.iter().all(|b| plain(*b, place)) {
+    if bytes.len() <= bytes_max && bytes.iter().all(|b| plain(*b, context)) {
         out.extend_from_slice(bytes);
         return;
     }
@@ -32,27 +32,28 @@ pub fn push(out: &mut Vec<u8>, text: &str, place: Place, bytes_max: usize) {
             out.extend_from_slice(b"...");
             return;
         }
-        push_char(out, c, place);
+        push_char(out, c, context);
     }
 }
 
-/// Escapes `text` for a terminal or a log line, as [`Place::Rest`].
+/// Escapes `text` for a terminal or a log line, as [`EscapeContext::Rest`].
 pub fn printable(text: &str, bytes_max: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
-    push(&mut out, text, Place::Rest, bytes_max);
+    push(&mut out, text, EscapeContext::Rest, bytes_max);
     // Always UTF-8, by the postcondition above.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Escapes `text` as it is written between `<` and `>` of a log line ([`Place::Field`]); [`unescaped`] reverses it.
+/// Escapes `text` as it is written between `<` and `>` of a log line ([`EscapeContext::Field`]); [`unescaped`] reverses
+/// it.
 pub fn field(text: &str, bytes_max: usize) -> String {
     let mut out = Vec::with_capacity(text.len());
-    push(&mut out, text, Place::Field, bytes_max);
+    push(&mut out, text, EscapeContext::Field, bytes_max);
     // Always UTF-8, by the postcondition above.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Restores a name from a log line: reverses the ASCII escapes of [`Place::Field`].
+/// Restores a name from a log line: reverses the ASCII escapes of [`EscapeContext::Field`].
 pub fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return text.into();
@@ -73,26 +74,26 @@ pub fn unescaped(text: &str) -> Cow<'_, str> {
     (out + rest).into()
 }
 
-/// Whether a byte is printable ASCII without a special meaning in `place`.
-fn plain(byte: u8, place: Place) -> bool {
+/// Whether a byte is printable ASCII without a special meaning in `context`.
+fn plain(byte: u8, context: EscapeContext) -> bool {
     let printable = matches!(byte, 0x20..=0x7e) && byte != b'\\';
     printable
-        && match place {
-            Place::Field => !matches!(byte, b' ' | b',' | b'<' | b'>'),
-            Place::Words => byte != b',',
-            Place::Rest => true,
-            Place::Json => byte != b'"',
+        && match context {
+            EscapeContext::Field => !matches!(byte, b' ' | b',' | b'<' | b'>'),
+            EscapeContext::Words => byte != b',',
+            EscapeContext::Rest => true,
+            EscapeContext::Json => byte != b'"',
         }
 }
 
-fn push_char(out: &mut Vec<u8>, c: char, place: Place) {
+fn push_char(out: &mut Vec<u8>, c: char, context: EscapeContext) {
     if c.is_ascii() {
         let byte = c as u8;
         match byte {
-            _ if plain(byte, place) => out.push(byte),
-            b'\\' | b'"' if place == Place::Json => out.extend_from_slice(&[b'\\', byte]),
+            _ if plain(byte, context) => out.push(byte),
+            b'\\' | b'"' if context == EscapeContext::Json => out.extend_from_slice(&[b'\\', byte]),
             b'\\' => out.extend_from_slice(b"\\\\"),
-            _ if place == Place::Json => unicode(out, c),
+            _ if context == EscapeContext::Json => unicode(out, c),
             _ => out.extend_from_slice(&[b'\\', b'x', hex(byte >> 4), hex(byte & 15)]),
         }
     } else if is_trap(c) {
@@ -171,16 +172,16 @@ fn hex(digit: u8) -> u8 {
 mod tests {
     use super::*;
 
-    fn escaped(text: &str, place: Place, max: usize) -> String {
+    fn escaped(text: &str, context: EscapeContext, max: usize) -> String {
         let mut out = Vec::new();
-        push(&mut out, text, place, max);
+        push(&mut out, text, context, max);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn a_name_out_of_a_line_is_as_it_was() {
         for name in ["mx.example", "route:10.0.0.5:25,10.0.0.6:25", "a b<>", r"a\b", r"a\x2c"] {
-            assert_eq!(unescaped(&escaped(name, Place::Field, 1000)), name);
+            assert_eq!(unescaped(&escaped(name, EscapeContext::Field, 1000)), name);
         }
         for odd in [r"\", r"\x", r"\x2", r"\xé", r"\xff"] {
             assert_eq!(unescaped(odd), odd);
@@ -190,22 +191,22 @@ mod tests {
     #[test]
     fn each_place_escapes_its_own() {
         let table = [
-            ("a@b.example", Place::Field, "a@b.example"),
-            ("\"a>, stat=Sent\"@b", Place::Field, "\"a\\x3e\\x2c\\x20stat=Sent\"@b"),
-            ("rule 1 (a.toml:3), reject=250", Place::Words, "rule 1 (a.toml:3)\\x2c reject=250"),
-            ("250 ok, <x> \"y\"", Place::Rest, "250 ok, <x> \"y\""),
-            ("a\r\nb\0\x7f\x1b[2J", Place::Rest, "a\\x0d\\x0ab\\x00\\x7f\\x1b[2J"),
-            ("back\\slash", Place::Rest, "back\\\\slash"),
-            ("say \"hi\\\"\n", Place::Json, "say \\\"hi\\\\\\\"\\u000a"),
-            ("größe", Place::Field, "größe"),
-            ("a\u{85}b\u{2028}c\u{202e}d", Place::Rest, "a\\u0085b\\u2028c\\u202ed"),
-            ("\u{200b}\u{200f}\u{2066}\u{feff}\u{ad}", Place::Field, "\\u200b\\u200f\\u2066\\ufeff\\u00ad"),
-            ("\u{61c}\u{2029}\u{206a}\u{fff9}\u{3164}", Place::Words, "\\u061c\\u2029\\u206a\\ufff9\\u3164"),
-            ("a\u{e0041}b", Place::Json, "a\\udb40\\udc41b"),
-            ("日本語 ä \u{1f600} é", Place::Rest, "日本語 ä \u{1f600} é"),
+            ("a@b.example", EscapeContext::Field, "a@b.example"),
+            ("\"a>, stat=Sent\"@b", EscapeContext::Field, "\"a\\x3e\\x2c\\x20stat=Sent\"@b"),
+            ("rule 1 (a.toml:3), reject=250", EscapeContext::Words, "rule 1 (a.toml:3)\\x2c reject=250"),
+            ("250 ok, <x> \"y\"", EscapeContext::Rest, "250 ok, <x> \"y\""),
+            ("a\r\nb\0\x7f\x1b[2J", EscapeContext::Rest, "a\\x0d\\x0ab\\x00\\x7f\\x1b[2J"),
+            ("back\\slash", EscapeContext::Rest, "back\\\\slash"),
+            ("say \"hi\\\"\n", EscapeContext::Json, "say \\\"hi\\\\\\\"\\u000a"),
+            ("größe", EscapeContext::Field, "größe"),
+            ("a\u{85}b\u{2028}c\u{202e}d", EscapeContext::Rest, "a\\u0085b\\u2028c\\u202ed"),
+            ("\u{200b}\u{200f}\u{2066}\u{feff}\u{ad}", EscapeContext::Field, "\\u200b\\u200f\\u2066\\ufeff\\u00ad"),
+            ("\u{61c}\u{2029}\u{206a}\u{fff9}\u{3164}", EscapeContext::Words, "\\u061c\\u2029\\u206a\\ufff9\\u3164"),
+            ("a\u{e0041}b", EscapeContext::Json, "a\\udb40\\udc41b"),
+            ("日本語 ä \u{1f600} é", EscapeContext::Rest, "日本語 ä \u{1f600} é"),
         ];
-        for (text, place, expected) in table {
-            assert_eq!(escaped(text, place, 1000), expected);
+        for (text, context, expected) in table {
+            assert_eq!(escaped(text, context, 1000), expected);
         }
     }
 
@@ -222,9 +223,9 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_and_says_so() {
-        assert_eq!(escaped(&"x".repeat(10), Place::Rest, 10), "x".repeat(10));
-        assert_eq!(escaped(&"x".repeat(11), Place::Rest, 10), format!("{}...", "x".repeat(10)));
-        assert_eq!(escaped("ééé", Place::Rest, 3), "éé...");
+        assert_eq!(escaped(&"x".repeat(10), EscapeContext::Rest, 10), "x".repeat(10));
+        assert_eq!(escaped(&"x".repeat(11), EscapeContext::Rest, 10), format!("{}...", "x".repeat(10)));
+        assert_eq!(escaped("ééé", EscapeContext::Rest, 3), "éé...");
     }
 
     #[test]
@@ -234,13 +235,13 @@ mod tests {
             let len = rng.usize(..20);
             let wide = rng.bool();
             let text: String = (0..len).map(|_| if wide { rng.char(..) } else { rng.char('\0'..='\u{a0}') }).collect();
-            for place in [Place::Field, Place::Rest, Place::Json] {
-                let out = escaped(&text, place, 4000);
+            for context in [EscapeContext::Field, EscapeContext::Rest, EscapeContext::Json] {
+                let out = escaped(&text, context, 4000);
                 assert!(!out.chars().any(|c| c.is_control() || is_trap(c)), "{out:?}");
-                if place == Place::Field {
+                if context == EscapeContext::Field {
                     assert!(!out.contains([' ', ',', '<', '>']), "{out:?}");
                 }
-                if place == Place::Json {
+                if context == EscapeContext::Json {
                     assert_eq!(serde_json::from_str::<String>(&format!("\"{out}\"")).unwrap(), text);
                 }
             }

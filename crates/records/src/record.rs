@@ -110,7 +110,7 @@ pub struct Attempt<'a> {
     pub size: u64,
     pub is_bulk: bool,
     /// How the transmitted content differed from the stored one.
-    pub recoded: Recoded,
+    pub recoded: WireChanges,
     /// Whether this is a repetition, written by a start that could not know whether the first record was kept.
     pub is_repeated: bool,
     /// Set for a session or look-up that failed before any copy was tried: there is neither id nor recipient.
@@ -119,38 +119,41 @@ pub struct Attempt<'a> {
 
 /// How the content on the wire differs from the stored content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Recoded {
+pub struct WireChanges {
     /// Converted to 7 bits, for a host without 8BITMIME.
     pub seven_bit: bool,
     /// Lines over 998 octets were folded, encoded or broken.
     pub lines: bool,
 }
 
-impl Recoded {
-    const ALL: [(&str, Recoded); 4] = [
-        ("", Recoded { seven_bit: false, lines: false }),
-        ("7bit", Recoded { seven_bit: true, lines: false }),
-        ("lines", Recoded { seven_bit: false, lines: true }),
-        ("7bit+lines", Recoded { seven_bit: true, lines: true }),
+impl WireChanges {
+    const ALL: [(&str, WireChanges); 4] = [
+        ("", WireChanges { seven_bit: false, lines: false }),
+        ("7bit", WireChanges { seven_bit: true, lines: false }),
+        ("lines", WireChanges { seven_bit: false, lines: true }),
+        ("7bit+lines", WireChanges { seven_bit: true, lines: true }),
     ];
 
     /// Name in logs; empty if there is no difference.
     pub fn name(self) -> &'static str {
-        Recoded::ALL.iter().find(|(_, recoded)| *recoded == self).map_or("", |(name, _)| name)
+        WireChanges::ALL.iter().find(|(_, recoded)| *recoded == self).map_or("", |(name, _)| name)
     }
 
     /// The inverse of `name`. An unknown name counts as no difference.
-    pub fn named(name: &str) -> Recoded {
-        Recoded::ALL.iter().find(|(known, _)| *known == name).map_or_else(Recoded::default, |(_, recoded)| *recoded)
+    pub fn named(name: &str) -> WireChanges {
+        WireChanges::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or_else(WireChanges::default, |(_, recoded)| *recoded)
     }
 
     /// Text for people.
     pub fn text(self) -> &'static str {
         match self {
-            Recoded { seven_bit: false, lines: false } => "",
-            Recoded { seven_bit: true, lines: false } => "converted to 7 bits",
-            Recoded { seven_bit: false, lines: true } => "lines over 998 octets re-encoded",
-            Recoded { seven_bit: true, lines: true } => "converted to 7 bits, lines over 998 octets re-encoded",
+            WireChanges { seven_bit: false, lines: false } => "",
+            WireChanges { seven_bit: true, lines: false } => "converted to 7 bits",
+            WireChanges { seven_bit: false, lines: true } => "lines over 998 octets re-encoded",
+            WireChanges { seven_bit: true, lines: true } => "converted to 7 bits, lines over 998 octets re-encoded",
         }
     }
 }

@@ -21,15 +21,16 @@ const REASON_BYTES_MAX: usize = 120;
 /// Words with at least this many digits are ids.
 const ID_DIGITS_MIN: usize = 4;
 
+/// Counts of one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Count {
+pub struct TopCount {
     pub messages: u64,
     pub recipients: u64,
     pub bytes: u64,
 }
 
-impl Count {
-    fn add(&mut self, more: Count) {
+impl TopCount {
+    fn add(&mut self, more: TopCount) {
         self.messages += more.messages;
         self.recipients += more.recipients;
         self.bytes += more.bytes;
@@ -38,12 +39,12 @@ impl Count {
 
 #[derive(Default)]
 struct Names {
-    counts: HashMap<Box<str>, Count, FixedState>,
-    others: Count,
+    counts: HashMap<Box<str>, TopCount, FixedState>,
+    others: TopCount,
 }
 
 impl Names {
-    fn add(&mut self, name: &str, more: Count) {
+    fn add(&mut self, name: &str, more: TopCount) {
         if let Some(count) = self.counts.get_mut(name) {
             count.add(more);
         } else if self.counts.len() < KEYS_MAX {
@@ -55,9 +56,9 @@ impl Names {
 
     /// The rows with most recipients first, then with most messages.
     fn top(&self, rows: usize) -> Vec<Row> {
-        let mut all: Vec<(&str, &Count)> = self.counts.iter().map(|(name, count)| (&**name, count)).collect();
+        let mut all: Vec<(&str, &TopCount)> = self.counts.iter().map(|(name, count)| (&**name, count)).collect();
         all.sort_unstable_by_key(|(name, count)| (u64::MAX - count.recipients, u64::MAX - count.messages, *name));
-        let row = |(name, count): &(&str, &Count)| Row { name: (*name).to_owned(), count: **count };
+        let row = |(name, count): &(&str, &TopCount)| Row { name: (*name).to_owned(), count: **count };
         all.iter().take(rows).map(row).collect()
     }
 }
@@ -67,7 +68,7 @@ impl Names {
 pub struct Row {
     pub name: String,
     #[serde(flatten)]
-    pub count: Count,
+    pub count: TopCount,
 }
 
 /// The first rows of each table.
@@ -115,7 +116,7 @@ impl Tops {
 
     fn accepted(&mut self, r: &Accepted<'_>) {
         let name = if r.from.is_empty() { "<>".to_owned() } else { r.from.to_ascii_lowercase() };
-        self.senders.add(&name, Count { messages: 1, recipients: r.recipients, bytes: r.size });
+        self.senders.add(&name, TopCount { messages: 1, recipients: r.recipients, bytes: r.size });
     }
 
     fn attempt(&mut self, r: &Attempt<'_>) {
@@ -124,7 +125,7 @@ impl Tops {
             Stat::Bounced | Stat::Expired if r.is_given_up() => &mut self.bounces,
             _ => return,
         };
-        let count = Count { messages: 1, recipients: r.recipients(), bytes: 0 };
+        let count = TopCount { messages: 1, recipients: r.recipients(), bytes: 0 };
         let given_up = if r.stat == Stat::Expired { "expired: " } else { "" };
         // A session that deferred nobody is not counted.
         if count.recipients > 0 {
@@ -137,7 +138,7 @@ impl Tops {
     fn refused(&mut self, r: &Refused<'_>) {
         let step = if r.step.is_empty() { String::new() } else { format!(" (at {})", r.step) };
         let recipients = if r.to.is_empty() { r.recipients } else { 1 };
-        self.refusals.add(&format!("{}{step}", reason(r.reply)), Count { messages: 1, recipients, bytes: 0 });
+        self.refusals.add(&format!("{}{step}", reason(r.reply)), TopCount { messages: 1, recipients, bytes: 0 });
     }
 
     pub fn top(&self, rows: usize) -> Top {
@@ -172,7 +173,7 @@ fn section(out: &mut String, heading: &str, rows: &[Row], names: &Names, is_mail
         return;
     }
     let _ = writeln!(out, "{:>12} {:>10} {:>8}  {}", "recipients", what.0, what.1, what.2);
-    let mut row = |name: &str, count: &Count| {
+    let mut row = |name: &str, count: &TopCount| {
         let bytes = if is_mail { octets(count.bytes) } else { String::new() };
         let name = printable(name, 2 * REASON_BYTES_MAX);
         let _ = writeln!(out, "{:>12} {:>10} {bytes:>8}  {name}", count.recipients, count.messages);
@@ -295,7 +296,7 @@ Refusals to clients
     fn names_are_bounded() {
         let mut names = Names::default();
         for n in 0..KEYS_MAX + 7 {
-            names.add(&n.to_string(), Count { messages: 1, recipients: 1, bytes: 0 });
+            names.add(&n.to_string(), TopCount { messages: 1, recipients: 1, bytes: 0 });
         }
         assert_eq!((names.counts.len(), names.others.messages), (KEYS_MAX, 7));
     }

@@ -23,7 +23,7 @@ pub use client_name::ClientName;
 pub use greylist::{DamagedGreylist, Greylist, GreylistSettings, Greylisted, Triplet};
 pub use helo::{HeloFault, sender_question};
 pub use list::{DnsList, DnsListResult, DnsListSubject, ZoneError};
-pub use question::{About, Answered, DnsAnswer, Kind, Question};
+pub use question::{Answered, DnsAnswer, Kind, QueriedMail, Question};
 pub use rates::{Counts, Event, RateOver, RateVerdict, Rates};
 
 /// Facts about a client's behaviour.

@@ -8,7 +8,7 @@ use stentor_mail::address::normalise_domain;
 
 use crate::answers::{AnswerPattern, listings};
 use crate::names::{NAME_BYTES_MAX, is_fqdn};
-use crate::question::{About, DnsAnswer, Kind, Question};
+use crate::question::{DnsAnswer, Kind, QueriedMail, Question};
 
 /// Length of a reversed IPv6 address in nibbles, for which a zone must leave room.
 const NIBBLES_BYTES: usize = 64;
@@ -75,7 +75,7 @@ impl DnsList {
     }
 
     /// The query about a client or its mail. `None`: there is nothing to look up, as for a sender without a domain.
-    pub fn question(&self, about: &About<'_>) -> Option<Question> {
+    pub fn question(&self, about: &QueriedMail<'_>) -> Option<Question> {
         match self.of {
             DnsListSubject::Client => Some(self.of_client(about.client)),
             DnsListSubject::ClientName => self.of_name(about.client_name.is().unwrap_or_default()),
@@ -154,7 +154,7 @@ mod tests {
 
     fn asked(of: DnsListSubject, client: &str, session: (Option<&str>, &str, &str)) -> Option<String> {
         let (name, helo, sender) = session;
-        let about = About { client: client.parse().unwrap(), client_name: name.into(), helo, sender };
+        let about = QueriedMail { client: client.parse().unwrap(), client_name: name.into(), helo, sender };
         list(of, &[]).question(&about).map(|question| question.name.into())
     }
 
@@ -212,7 +212,7 @@ mod tests {
         #[test]
         fn what_is_asked_is_always_a_name(helo in "\\PC{0,80}", sender in "[a-z.\\-]{0,250}", v6: u128) {
             for of in [DnsListSubject::Client, DnsListSubject::Helo, DnsListSubject::Sender] {
-                let about = About { client: IpAddr::V6(v6.into()), client_name: crate::ClientName::Nameless, helo: &helo, sender: &sender };
+                let about = QueriedMail { client: IpAddr::V6(v6.into()), client_name: crate::ClientName::Nameless, helo: &helo, sender: &sender };
                 if let Some(question) = list(of, &[]).question(&about) {
                     prop_assert!(question.name.len() <= NAME_BYTES_MAX && question.name.ends_with(".bl.example"));
                     prop_assert!(question.name.split('.').all(|label| (1..=63).contains(&label.len())));

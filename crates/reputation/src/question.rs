@@ -8,7 +8,7 @@ use crate::client_name::ClientName;
 
 /// The mail that queries are about.
 #[derive(Debug, Clone, Copy)]
-pub struct About<'a> {
+pub struct QueriedMail<'a> {
     /// Client address in canonical form: no IPv4-mapped one.
     pub client: IpAddr,
     pub client_name: ClientName<&'a str>,

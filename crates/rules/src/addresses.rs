@@ -29,7 +29,7 @@ pub struct Addresses {
     /// Rewriting of forwarded mail's senders; the policy treats its domain as local.
     pub srs: Option<Srs>,
     pub rewriting: Rewriting,
-    pub generic: Generic,
+    pub generic: GenericTables,
 }
 
 /// Tables that rewrite addresses of envelopes and headers.
@@ -51,14 +51,14 @@ impl Rewriting {
 
 /// Tables that rewrite addresses of mail to other hosts.
 #[derive(Debug, Default)]
-pub struct Generic {
+pub struct GenericTables {
     /// Tables in the format of generic(5) or of the genericstable.
     pub tables: Vec<TableId>,
     /// Domains besides our own to which a genericstable applies; a leading dot means all domains below.
     pub domains: Vec<Box<str>>,
 }
 
-impl Generic {
+impl GenericTables {
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }

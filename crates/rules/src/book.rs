@@ -14,7 +14,7 @@ use crate::addresses::Addresses;
 use crate::content::Matcher;
 use crate::facts::TableId;
 use crate::hop::NextHop;
-use crate::routes::{HopSource, Order, Routes};
+use crate::routes::{HopSource, HopSourceOrder, Routes};
 use crate::rule::{Dialect, Rule, RuleEffect, RuleId, TableName};
 use crate::stranger_conditions::StrangerConditions;
 
@@ -32,7 +32,7 @@ pub struct Book {
     pub hops: HashMap<Box<str>, Vec<RouteHost>>,
     pub relay_domains: RelayDomains,
     pub addresses: Addresses,
-    pub order: Order,
+    pub order: HopSourceOrder,
     pub by_recipient: Routes,
     pub by_sender: Routes,
     /// Tables of routes, in lookup order.

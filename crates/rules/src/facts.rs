@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_reputation::{Answered, ClientBehaviour, ClientName, Greylisted, Question};
-use stentor_tables::{Included, NotIncluded};
+use stentor_tables::{IncludeError, Included};
 
 use crate::address::Key;
 
@@ -141,7 +141,7 @@ pub trait Tables {
 
     /// A file included by an alias file, as read together with it; `None`: it was not read. `user`: see
     /// [`Included::user`].
-    fn include(&self, table: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>>;
+    fn include(&self, table: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, IncludeError>>;
 
     /// The DNS answer about an untrusted client; `None`: it must be fetched first, then the decision is made again.
     fn dns(&self, _question: &Question) -> Option<Answered> {

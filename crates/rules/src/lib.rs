@@ -48,13 +48,13 @@ mod words;
 
 pub use action::{ActionError, FinalAction, RuleAction};
 pub use address::{AddressPattern, Key, PatternError};
-pub use addresses::{Addresses, Generic, Masquerade, Rewriting};
+pub use addresses::{Addresses, GenericTables, Masquerade, Rewriting};
 pub use book::{Book, RelayDomains, Rulebook};
 pub use client_match::ClientMatch;
 pub use conditions::Conditions;
 pub use content::{
-    AuthResults, AuthTest, ContentConditionError, ContentConditions, Hits, Matcher, Pattern, Scan, Test, claims,
-    unlikely,
+    AuthResults, AuthTest, ContentConditionError, ContentConditions, ContentScanner, Hits, Matcher, Pattern, Test,
+    claims, unlikely,
 };
 pub use decision::{
     AUTHENTICATED, CERTIFIED, COPIED, Decision, DecisionReason, Marks, OpenRule, Outcome, PendingLookup, REDIRECTED,
@@ -69,13 +69,13 @@ pub use lookup::{LookupBuffers, TableKey, find, keys};
 pub use names::{ClientPattern, NamePattern, UNKNOWN};
 pub use results::RuleResults;
 pub use rewrite::Part;
-pub use routes::{HopSource, Order, RouteEntry, Routes, Unroutable};
+pub use routes::{HopSource, HopSourceOrder, RouteEntry, Routes, Unroutable};
 pub use rule::{Dialect, Rule, RuleEffect, RuleId, TableName};
 pub use service::{PolicyServiceCheck, ServiceStage, SessionQuestion, WholeMessage, policy_request};
 pub use stands_for::{ADDRESSES_MAX, AddressQuery};
 pub use stentor_reputation::ClientName;
-pub use stentor_tables::{Included, NotIncluded};
+pub use stentor_tables::{IncludeError, Included};
 pub use stranger_conditions::StrangerConditions;
-pub use usable::Readers;
+pub use usable::ValueUses;
 pub use waiting::{ContentResults, MessageFacts, ServiceAnswers, WaitingRules};
-pub use wishes::{Remark, RemarkRecipients, Wishes, decided_by};
+pub use wishes::{ActionRemark, RemarkRecipients, Wishes, decided_by};

@@ -37,18 +37,18 @@ impl HopSource {
 
 /// The order of the sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Order([HopSource; 4]);
+pub struct HopSourceOrder([HopSource; 4]);
 
-impl Default for Order {
-    fn default() -> Order {
-        Order(HopSource::ALL.map(|(who, _)| who))
+impl Default for HopSourceOrder {
+    fn default() -> HopSourceOrder {
+        HopSourceOrder(HopSource::ALL.map(|(who, _)| who))
     }
 }
 
-impl Order {
+impl HopSourceOrder {
     /// Makes an order. Omitted sources come last, in the default order; an omitted rule comes first. `None`: a source
     /// is repeated.
-    pub fn new(named: &[HopSource]) -> Option<Order> {
+    pub fn new(named: &[HopSource]) -> Option<HopSourceOrder> {
         let mut order: Vec<HopSource> = Vec::with_capacity(4);
         if !named.contains(&HopSource::Rule) {
             order.push(HopSource::Rule);
@@ -59,7 +59,7 @@ impl Order {
                 order.push(who);
             }
         }
-        order.try_into().ok().map(Order)
+        order.try_into().ok().map(HopSourceOrder)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = HopSource> + '_ {
@@ -179,8 +179,9 @@ mod tests {
 
     #[test]
     fn the_order_is_completed() {
-        let order =
-            |named: &[HopSource]| Order::new(named).map(|order| order.iter().map(HopSource::name).collect::<Vec<_>>());
+        let order = |named: &[HopSource]| {
+            HopSourceOrder::new(named).map(|order| order.iter().map(HopSource::name).collect::<Vec<_>>())
+        };
         assert_eq!(order(&[]).unwrap(), ["rule", "recipient", "sender", "default"]);
         assert_eq!(order(&[HopSource::Sender]).unwrap(), ["rule", "sender", "recipient", "default"]);
         assert_eq!(

@@ -25,7 +25,7 @@ use stentor_addresses::{ExpansionTarget, FOLLOWED_MAX, Srs, TARGETS_MAX, parse, 
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{ALIAS_DEPTH_MAX, AddressClass, Expansion, LocalTarget};
-use stentor_tables::{Included, NotIncluded};
+use stentor_tables::{IncludeError, Included};
 
 use crate::address::Key;
 use crate::addresses::extension;
@@ -484,8 +484,8 @@ impl<'w, 's> Walk<'w, 's> {
                 note(self.steps, || (":include:".to_owned(), path.to_owned(), format!("{count} targets")));
                 Ok(file)
             }
-            Some(Err(why @ NotIncluded::Unreadable { .. })) => Err(self.unavailable(why.to_string())),
-            Some(Err(NotIncluded::Malformed(why))) => Err(self.wrong(why)),
+            Some(Err(why @ IncludeError::Unreadable { .. })) => Err(self.unavailable(why.to_string())),
+            Some(Err(IncludeError::Malformed(why))) => Err(self.wrong(why)),
             None => Err(self.unavailable(format!("{path} was not read with the alias file"))),
         }
     }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use stentor_reputation::{
-    About, Answered, DnsAnswer, DnsList, DnsListResult, Greylisted, HeloFault, Question, RateOver, RateVerdict,
+    Answered, DnsAnswer, DnsList, DnsListResult, Greylisted, HeloFault, QueriedMail, Question, RateOver, RateVerdict,
     sender_question,
 };
 
@@ -194,7 +194,7 @@ impl Evaluation<'_, '_, '_> {
     /// The answer of a list; `None`: it must be queried.
     fn list(&mut self, list: &DnsList) -> Option<DnsListResult> {
         let facts = self.facts;
-        let about = About {
+        let about = QueriedMail {
             client: facts.client,
             client_name: facts.client_name,
             helo: facts.helo,

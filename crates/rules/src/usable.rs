@@ -14,9 +14,9 @@ use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix};
 use crate::rule::{Dialect, RuleEffect, action_of, hop_of};
 
-/// Users of a table's values, except for addresses.
+/// Uses of a table's values, except for addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Readers {
+pub struct ValueUses {
     /// Rules use them as actions.
     pub rules: bool,
     /// `[routing]` uses them.
@@ -27,8 +27,8 @@ pub struct Readers {
 }
 
 impl Rulebook {
-    /// The users of a table's values.
-    pub fn readers(&self, table: &str) -> Readers {
+    /// The uses of a table's values.
+    pub fn value_uses(&self, table: &str) -> ValueUses {
         let is_it = |id: &TableId| self.table_name(*id) == table;
         let asks = |conditions: &Conditions| conditions.tables().iter().any(|(_, id)| is_it(id));
         let rules = self.rules.iter().any(|rule| matches!(rule.does, RuleEffect::Table) && asks(&rule.when));
@@ -36,7 +36,7 @@ impl Rulebook {
         let names_domains = self.relay_domains.tables.iter().chain(&self.addresses.virtual_domain_tables).any(is_it);
         let is_used =
             rules || routes || names_domains || self.rules.iter().any(|rule| asks(&rule.when) || asks(&rule.unless));
-        Readers { rules, routes, is_used }
+        ValueUses { rules, routes, is_used }
     }
 
     /// Whether anything looks up a table, or asks a policy service.
@@ -85,19 +85,19 @@ impl Rulebook {
     }
 
     /// Describes doubtful entries of a table.
-    pub fn doubt(&self, table: &str, dialect: Dialect, readers: Readers, key: &str, value: &str) -> Option<String> {
+    pub fn doubt(&self, table: &str, dialect: Dialect, uses: ValueUses, key: &str, value: &str) -> Option<String> {
         if let Some(why) = Rulebook::never_asked(dialect, key) {
             return Some(format!("{key:?} in table {table} is never looked up: {why}"));
         }
         if let Some(why) = Rulebook::without_effect(dialect, key, value) {
             return Some(format!("{key:?} in table {table} has no effect as written: {why}"));
         }
-        let why = self.unusable(dialect, readers, key, value)?;
+        let why = self.unusable(dialect, uses, key, value)?;
         Some(format!("mail for this key of table {table} is deferred: {why}"))
     }
 
     /// Why a value of a table in this dialect would defer mail. `None`: it can be used.
-    pub fn unusable(&self, dialect: Dialect, readers: Readers, key: &str, value: &str) -> Option<String> {
+    pub fn unusable(&self, dialect: Dialect, uses: ValueUses, key: &str, value: &str) -> Option<String> {
         if dialect == Dialect::SendmailAccess && of_other_use(key) {
             return None;
         }
@@ -119,11 +119,11 @@ impl Rulebook {
                 Ok(hop) => hop.and_then(missing),
                 Err(error) => Some(error.to_string()),
             };
-            if !readers.is_used {
+            if !uses.is_used {
                 return as_action().filter(|_| as_hop().is_some());
             }
-            let of_rules = if readers.rules { as_action() } else { None };
-            return of_rules.or_else(|| if readers.routes { as_hop() } else { None });
+            let of_rules = if uses.rules { as_action() } else { None };
+            return of_rules.or_else(|| if uses.routes { as_hop() } else { None });
         }
         let begins_with_error = has_prefix(value.trim(), ERROR);
         // If the key is a domain, the value has no meaning.

@@ -19,7 +19,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 
 use crate::action::{FinalAction, RuleAction};
 use crate::book::Rulebook;
-use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
+use crate::content::{AuthResults, ContentScanner, Hits, SCAN_BYTES_MAX};
 use crate::decision::{DecisionReason, MISCONFIGURED, Marks, OpenRule, RuleEntry, SERVICE_UNAVAILABLE};
 use crate::explain::{Step, yes};
 use crate::facts::{Field, LookupResult, TableId};
@@ -41,7 +41,7 @@ pub struct WaitingRules {
     of: HashMap<Box<str>, usize>,
     /// Rules of the first recipient that can end the evaluation.
     ends: Option<Vec<RuleId>>,
-    scan: Option<Scan>,
+    scan: Option<ContentScanner>,
     /// Results of the content search; set at the end of the data.
     hits: Option<Hits>,
     /// Answers of policy services about the message.
@@ -124,7 +124,7 @@ impl WaitingRules {
     /// unknown may be added after the data.
     pub fn begin(&mut self, rules: &Rulebook, ours: usize, may_grow: bool) {
         if (self.is_any() || may_grow) && rules.content.is_of_text() {
-            self.scan = Some(Scan::new(rules.content.clone(), ours, false));
+            self.scan = Some(ContentScanner::new(rules.content.clone(), ours, false));
         }
     }
 
@@ -145,7 +145,7 @@ impl WaitingRules {
 
     /// Whether the content has too many parts: rules would not see the last ones.
     pub fn has_too_many_parts(&self) -> bool {
-        self.scan.as_ref().is_some_and(Scan::has_too_many_parts)
+        self.scan.as_ref().is_some_and(ContentScanner::has_too_many_parts)
     }
 
     /// Searches the next octets of the data.
@@ -169,7 +169,7 @@ impl WaitingRules {
     pub fn close(&mut self, rules: &Rulebook) {
         if !std::mem::replace(&mut self.is_over, true) && rules.has_end_of_data_rules() {
             let unread = || Hits::new(rules.content.tests, false);
-            self.hits = Some(self.scan.take().map_or_else(unread, Scan::finish));
+            self.hits = Some(self.scan.take().map_or_else(unread, ContentScanner::finish));
         }
     }
 

@@ -44,12 +44,12 @@ pub struct Wishes {
     pub edits: Vec<FieldEdit>,
     /// Transfer encoding of its texts.
     pub transfer_encoding: Option<RecodeTarget>,
-    remarks: Vec<(Remark, RemarkRecipients)>,
+    remarks: Vec<(ActionRemark, RemarkRecipients)>,
 }
 
-/// An action on a message; `by`: the rule or milter with its place.
+/// A remark on an action on a message; `by`: the rule or milter with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remark {
+pub enum ActionRemark {
     Held {
         by: Box<str>,
     },
@@ -103,34 +103,36 @@ pub enum Remark {
     RemovedByMilters,
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for ActionRemark {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Remark::Held { by } => write!(out, "held by {by}"),
-            Remark::Quarantined { by } => write!(out, "quarantined by {by}"),
-            Remark::Redirected { to, by } => write!(out, "redirected to {to} by {by}"),
-            Remark::Copied { to, by } => write!(out, "copied to {to} by {by}"),
-            Remark::Did { what, by } => write!(out, "{what} by {by}"),
-            Remark::Edited { field, is_removal: true } => write!(out, "removed {field}"),
-            Remark::Edited { field, is_removal: false } => write!(out, "replaced {field}"),
-            Remark::Recoded { to, stayed: 0 } => write!(out, "in transfer encoding {to}"),
-            Remark::Recoded { to, stayed } => write!(out, "in transfer encoding {to} except for {}", texts(*stayed)),
-            Remark::StaysEncoded { to, stayed } => {
+            ActionRemark::Held { by } => write!(out, "held by {by}"),
+            ActionRemark::Quarantined { by } => write!(out, "quarantined by {by}"),
+            ActionRemark::Redirected { to, by } => write!(out, "redirected to {to} by {by}"),
+            ActionRemark::Copied { to, by } => write!(out, "copied to {to} by {by}"),
+            ActionRemark::Did { what, by } => write!(out, "{what} by {by}"),
+            ActionRemark::Edited { field, is_removal: true } => write!(out, "removed {field}"),
+            ActionRemark::Edited { field, is_removal: false } => write!(out, "replaced {field}"),
+            ActionRemark::Recoded { to, stayed: 0 } => write!(out, "in transfer encoding {to}"),
+            ActionRemark::Recoded { to, stayed } => {
+                write!(out, "in transfer encoding {to} except for {}", texts(*stayed))
+            }
+            ActionRemark::StaysEncoded { to, stayed } => {
                 write!(out, "unchanged, not in transfer encoding {to}: it has {}", texts(*stayed))
             }
-            Remark::Would { what, by } => write!(out, "{what} by {by}, but it only warns"),
-            Remark::RewrittenSender { to } => write!(out, "rewritten to {to}, as the sender"),
-            Remark::Rewritten { to } => write!(out, "rewritten to {to}"),
-            Remark::Discarded { by } => write!(out, "discarded by {by}"),
-            Remark::RemovedByMilters => out.write_str("removed by milters"),
+            ActionRemark::Would { what, by } => write!(out, "{what} by {by}, but it only warns"),
+            ActionRemark::RewrittenSender { to } => write!(out, "rewritten to {to}, as the sender"),
+            ActionRemark::Rewritten { to } => write!(out, "rewritten to {to}"),
+            ActionRemark::Discarded { by } => write!(out, "discarded by {by}"),
+            ActionRemark::RemovedByMilters => out.write_str("removed by milters"),
         }
     }
 }
 
-impl Remark {
+impl ActionRemark {
     /// Whether the remark also applies to a discarded message, which nobody else receives.
     fn is_of_discarded(&self) -> bool {
-        !matches!(self, Remark::Redirected { .. } | Remark::Copied { .. })
+        !matches!(self, ActionRemark::Redirected { .. } | ActionRemark::Copied { .. })
     }
 }
 
@@ -186,32 +188,32 @@ impl Wishes {
         let by = |by: &DecisionReason| rules.shown(by);
         if let Some((text, by)) = &marks.hold {
             let by = decided_by(rules, text, by);
-            self.remark(Remark::Held { by: by.clone() }, who);
+            self.remark(ActionRemark::Held { by: by.clone() }, who);
             self.hold.get_or_insert(by);
         }
         if let Some((text, by)) = &marks.quarantine {
             let by = decided_by(rules, text, by);
-            self.remark(Remark::Quarantined { by: by.clone() }, who);
+            self.remark(ActionRemark::Quarantined { by: by.clone() }, who);
             self.quarantine.get_or_insert(by);
         }
         if let Some((to, why)) = marks.redirect
             && self.redirect.as_ref().is_none_or(|known| *known == to)
         {
-            self.remark(Remark::Redirected { to: to.clone(), by: by(&why) }, who);
+            self.remark(ActionRemark::Redirected { to: to.clone(), by: by(&why) }, who);
             self.redirect = Some(to);
         }
         for (to, why) in marks.bcc {
-            self.remark(Remark::Copied { to: to.to_string(), by: by(&why) }, who);
+            self.remark(ActionRemark::Copied { to: to.to_string(), by: by(&why) }, who);
             self.bcc(to);
         }
         for (hop, why) in marks.copies {
-            self.remark(Remark::Copied { to: hop.to_string(), by: by(&why) }, who);
+            self.remark(ActionRemark::Copied { to: hop.to_string(), by: by(&why) }, who);
         }
         for (did, why) in marks.did {
-            self.remark(Remark::Did { what: did, by: by(&why) }, who);
+            self.remark(ActionRemark::Did { what: did, by: by(&why) }, who);
         }
         for (would, why) in marks.would {
-            self.remark(Remark::Would { what: would.to_string(), by: by(&why) }, who);
+            self.remark(ActionRemark::Would { what: would.to_string(), by: by(&why) }, who);
         }
         self.transfer_encoding = self.transfer_encoding.or(marks.transfer_encoding);
         self.class = self.class.or(marks.class);
@@ -232,7 +234,7 @@ impl Wishes {
         more.edits.into_iter().for_each(|edit| self.edit(edit));
         for (remark, who) in more.remarks {
             // Of two addresses the first takes precedence.
-            let is_lost = matches!(&remark, Remark::Redirected { to, .. } if self.redirect.as_ref() != Some(to));
+            let is_lost = matches!(&remark, ActionRemark::Redirected { to, .. } if self.redirect.as_ref() != Some(to));
             if !is_lost {
                 self.remark(remark, &who);
             }
@@ -240,7 +242,7 @@ impl Wishes {
     }
 
     /// Discards the message, with the reason and the recipients concerned.
-    pub fn discard(&mut self, remark: Remark, who: &RemarkRecipients) {
+    pub fn discard(&mut self, remark: ActionRemark, who: &RemarkRecipients) {
         self.remark(remark, who);
         self.is_discarded = true;
     }
@@ -251,7 +253,7 @@ impl Wishes {
     }
 
     /// Records a remark for recipients.
-    pub fn remark(&mut self, remark: Remark, who: &RemarkRecipients) {
+    pub fn remark(&mut self, remark: ActionRemark, who: &RemarkRecipients) {
         let has_room = self.remarks.len() < REMARKS_MAX;
         match self.remarks.iter_mut().find(|(known, _)| *known == remark) {
             Some((_, named)) => named.join(who),
@@ -321,9 +323,9 @@ impl Wishes {
 mod tests {
     use super::*;
 
-    fn merged(wishes: &mut Wishes, remark: Remark, who: &str) {
+    fn merged(wishes: &mut Wishes, remark: ActionRemark, who: &str) {
         let redirect = match &remark {
-            Remark::Redirected { to, .. } => Some(to.clone()),
+            ActionRemark::Redirected { to, .. } => Some(to.clone()),
             _ => None,
         };
         let mut more = Wishes { redirect, ..Wishes::default() };
@@ -335,9 +337,9 @@ mod tests {
     fn each_thing_is_said_once_and_for_whom() {
         let mut all = Wishes::default();
         for n in 1..=7 {
-            merged(&mut all, Remark::Held { by: "rule 1 (f:2)".into() }, &format!("{n}@x.example"));
+            merged(&mut all, ActionRemark::Held { by: "rule 1 (f:2)".into() }, &format!("{n}@x.example"));
         }
-        let redirected = |to: &str, by: &str| Remark::Redirected { to: to.parse().unwrap(), by: by.to_owned() };
+        let redirected = |to: &str, by: &str| ActionRemark::Redirected { to: to.parse().unwrap(), by: by.to_owned() };
         merged(&mut all, redirected("a@y.example", "rule 2 (f:4)"), "1@x.example");
         merged(&mut all, redirected("b@y.example", "rule 3 (f:6)"), "2@x.example");
         assert_eq!(
@@ -347,7 +349,7 @@ mod tests {
         );
         assert_eq!(all.redirect.as_ref().map(Address::as_str), Some("a@y.example"), "the first one counts");
         for n in 0..100 {
-            let remark = Remark::Copied { to: format!("{n}@y.example"), by: "rule 4 (f:8)".to_owned() };
+            let remark = ActionRemark::Copied { to: format!("{n}@y.example"), by: "rule 4 (f:8)".to_owned() };
             merged(&mut all, remark, "1@x.example");
         }
         assert!(all.words().matches("copied").count() == REMARKS_MAX - 2 && Wishes::default().words().is_empty());
@@ -358,23 +360,23 @@ mod tests {
         let mut all = Wishes::default();
         merged(
             &mut all,
-            Remark::Copied { to: "arch@y.example".to_owned(), by: "rule 1 (f:2)".to_owned() },
+            ActionRemark::Copied { to: "arch@y.example".to_owned(), by: "rule 1 (f:2)".to_owned() },
             "1@x.example",
         );
         let to = "b@y.example".parse().unwrap();
-        merged(&mut all, Remark::Redirected { to, by: "rule 1 (f:2)".to_owned() }, "1@x.example");
-        all.discard(Remark::Discarded { by: "rule 2 (f:4)".to_owned() }, &RemarkRecipients::one("1@x.example"));
+        merged(&mut all, ActionRemark::Redirected { to, by: "rule 1 (f:2)".to_owned() }, "1@x.example");
+        all.discard(ActionRemark::Discarded { by: "rule 2 (f:4)".to_owned() }, &RemarkRecipients::one("1@x.example"));
         assert_eq!(all.words(), "1@x.example: discarded by rule 2 (f:4)");
     }
 
     #[test]
     fn what_became_of_encoded_texts_is_said() {
-        assert_eq!(Remark::Recoded { to: "8bit", stayed: 0 }.to_string(), "in transfer encoding 8bit");
+        assert_eq!(ActionRemark::Recoded { to: "8bit", stayed: 0 }.to_string(), "in transfer encoding 8bit");
         assert_eq!(
-            Remark::Recoded { to: "8bit", stayed: 2 }.to_string(),
+            ActionRemark::Recoded { to: "8bit", stayed: 2 }.to_string(),
             "in transfer encoding 8bit except for 2 encoded texts"
         );
-        let stays = Remark::StaysEncoded { to: "8bit", stayed: 1 }.to_string();
+        let stays = ActionRemark::StaysEncoded { to: "8bit", stayed: 1 }.to_string();
         assert_eq!(stays, "unchanged, not in transfer encoding 8bit: it has 1 encoded text");
     }
 

@@ -23,7 +23,7 @@ use stentor_rules::{
 };
 use stentor_tablefiles::{FileTable, SLOW_MS, TableRefresh};
 use stentor_tables::socketmap::SocketmapReply;
-use stentor_tables::{Included, LoadReport, NotIncluded, Reference, Severity, Table};
+use stentor_tables::{IncludeError, Included, LoadReport, Reference, Severity, Table};
 use tokio::task::JoinSet;
 
 use self::remote::{For, Remote};
@@ -441,7 +441,7 @@ impl Tables for Questions<'_> {
         Some(greylist.lock().ask(settings, &Triplet { client, sender, recipient }, *now))
     }
 
-    fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+    fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, IncludeError>> {
         match &self.tables.0.get(usize::from(id.0))?.body {
             Body::File(file) => file.table()?.included(path, user),
             _ => None,

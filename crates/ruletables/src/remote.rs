@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stentor_milter::protocol::Place;
+use stentor_milter::protocol::ServiceAddress;
 use stentor_policy::counted_as;
 use stentor_records::health::ServiceOutcomes;
 use stentor_tables::socketmap::{self, Decoder, ProtocolError, SocketmapReply};
@@ -67,7 +67,7 @@ pub enum For {
 }
 
 pub struct Remote {
-    place: Place,
+    place: ServiceAddress,
     protocol: Protocol,
     /// Address, for messages.
     name: String,
@@ -127,13 +127,13 @@ impl Remote {
     pub fn socketmap(endpoint: SocketmapAddress, timeout: Duration) -> Self {
         let name = format!("socketmap:{endpoint}");
         let (place, table) = match endpoint {
-            SocketmapAddress::Inet { host, port, name } => (Place::Inet { host, port }, name),
-            SocketmapAddress::Unix { path, name } => (Place::Unix(path), name),
+            SocketmapAddress::Inet { host, port, name } => (ServiceAddress::Inet { host, port }, name),
+            SocketmapAddress::Unix { path, name } => (ServiceAddress::Unix(path), name),
         };
         Self::new(place, Protocol::Socketmap(table), name, timeout)
     }
 
-    pub fn policy_service(place: Place, timeout: Duration) -> Self {
+    pub fn policy_service(place: ServiceAddress, timeout: Duration) -> Self {
         // Callers add that it is a policy service.
         let name = place.to_string();
         Self::new(place, Protocol::PolicyService, name, timeout)
@@ -144,7 +144,7 @@ impl Remote {
         &self.name
     }
 
-    fn new(place: Place, protocol: Protocol, name: String, timeout: Duration) -> Self {
+    fn new(place: ServiceAddress, protocol: Protocol, name: String, timeout: Duration) -> Self {
         let max = protocol.connections_max();
         let (turns, strangers) = (Semaphore::new(max), Semaphore::new(max - max / CLIENT_PART));
         Self {
@@ -252,12 +252,12 @@ impl Remote {
 
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match &self.place {
-            Place::Inet { host, port } => {
+            ServiceAddress::Inet { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
-            Place::Unix(path) => loop {
+            ServiceAddress::Unix(path) => loop {
                 match UnixStream::connect(path).await {
                     // Its connection queue is full, where TCP would wait.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BUSY_PAUSE).await,

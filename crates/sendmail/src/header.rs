@@ -45,7 +45,7 @@ pub enum LineKind {
 }
 
 /// Values for missing fields.
-pub struct Missing<'a> {
+pub struct FieldDefaults<'a> {
     /// Sender with a domain; empty for the null path.
     pub sender: &'a str,
     pub full_name: &'a str,
@@ -97,7 +97,7 @@ impl HeaderSection {
     }
 
     /// Completes it; `origin` is the domain of addresses without one.
-    pub fn complete(&mut self, origin: &str, missing: &Missing<'_>) {
+    pub fn complete(&mut self, origin: &str, defaults: &FieldDefaults<'_>) {
         let resent = self.fields.iter().any(|field| field.name.starts_with(RESENT));
         let has_recipient = self.fields.iter().any(|field| matches!(&*field.name, "to" | "cc"));
         self.fields.retain(|field| !LEFT_OUT.contains(&&*field.name));
@@ -105,14 +105,14 @@ impl HeaderSection {
             field.qualify(origin);
         }
         let (prefix, shown) = if resent { (RESENT, "Resent-") } else { ("", "") };
-        let name = phrase(missing.full_name);
-        let from = match missing.sender {
+        let name = phrase(defaults.full_name);
+        let from = match defaults.sender {
             "" => format!("MAILER-DAEMON@{origin}"),
             sender if name.is_empty() => sender.to_owned(),
             sender => format!("{name} <{sender}>"),
         };
-        let id = format!("<{}@{}>", missing.id, missing.hostname);
-        for (name, value) in [("Message-ID", id.as_str()), ("Date", missing.date), ("From", from.as_str())] {
+        let id = format!("<{}@{}>", defaults.id, defaults.hostname);
+        for (name, value) in [("Message-ID", id.as_str()), ("Date", defaults.date), ("From", from.as_str())] {
             let lower = format!("{prefix}{}", name.to_ascii_lowercase());
             if !self.fields.iter().any(|field| field.name == lower) {
                 self.add(&format!("{shown}{name}"), value);
@@ -207,7 +207,7 @@ fn encoded(name: &str) -> String {
 mod tests {
     use super::*;
 
-    const MISSING: Missing<'_> = Missing {
+    const DEFAULTS: FieldDefaults<'_> = FieldDefaults {
         sender: "ann@mx.example",
         full_name: "Ann Example",
         date: "Mon, 23 Nov 2026 06:00:00 +0000",
@@ -223,9 +223,9 @@ mod tests {
         header
     }
 
-    fn completed(text: &str, missing: &Missing<'_>) -> String {
+    fn completed(text: &str, defaults: &FieldDefaults<'_>) -> String {
         let mut header = header(text);
-        header.complete("mx.example", missing);
+        header.complete("mx.example", defaults);
         let mut out = Vec::new();
         header.write(&mut out);
         String::from_utf8(out).unwrap()
@@ -234,22 +234,22 @@ mod tests {
     #[test]
     fn what_is_missing_is_added_behind_the_rest() {
         assert_eq!(
-            completed("Subject: x\nTo: root", &MISSING),
+            completed("Subject: x\nTo: root", &DEFAULTS),
             "Subject: x\nTo: root@mx.example\nMessage-ID: <1.2@mx.example>\nDate: Mon, 23 Nov 2026 06:00:00 +0000\n\
              From: Ann Example <ann@mx.example>\n\n"
         );
         let whole = "from: a@b\nDATE: now\nMessage-Id: <x@y>\nCc : c@d\n";
-        assert_eq!(completed(whole, &MISSING), whole.to_owned() + "\n");
-        let bare = completed("", &MISSING);
+        assert_eq!(completed(whole, &DEFAULTS), whole.to_owned() + "\n");
+        let bare = completed("", &DEFAULTS);
         assert!(bare.ends_with("\nTo: undisclosed-recipients:;\n\n"), "{bare}");
-        assert!(completed("", &Missing { sender: "", ..MISSING }).contains("From: MAILER-DAEMON@mx.example\n"));
+        assert!(completed("", &FieldDefaults { sender: "", ..DEFAULTS }).contains("From: MAILER-DAEMON@mx.example\n"));
     }
 
     #[test]
     fn bcc_goes_and_the_recipients_are_kept() {
         let text = "To: ann, \"B, C\" <b@x>\nBcc: f@x,\n g@x\nReturn-Path: <e@x>\nContent-Length: 7\nCc: grp: c@x;";
         assert_eq!(header(text).recipients(), ["ann", "b@x", "f@x", "g@x", "c@x"]);
-        let done = completed(text, &MISSING);
+        let done = completed(text, &DEFAULTS);
         assert!(done.starts_with("To: ann@mx.example, \"B, C\" <b@x>\nCc: grp: c@x;\nMessage-ID"), "{done}");
         assert!(!done.contains("undisclosed"));
     }
@@ -258,7 +258,7 @@ mod tests {
     fn a_resent_message_is_completed_as_such() {
         let text = "To: a@x\nResent-To: r@x, s\nResent-Bcc: t@x\nFrom: f@x";
         assert_eq!(header(text).recipients(), ["r@x", "s", "t@x"]);
-        let done = completed(text, &MISSING);
+        let done = completed(text, &DEFAULTS);
         let rest = "Resent-Message-ID: <1.2@mx.example>\nResent-Date: Mon, 23 Nov 2026 06:00:00 +0000\n\
                     Resent-From: Ann Example <ann@mx.example>\n\n";
         assert_eq!(done, format!("To: a@x\nResent-To: r@x, s@mx.example\nFrom: f@x\n{rest}"));
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn no_value_begins_a_field_or_hides_one() {
-        let done = completed("Subject: a\rBcc: evil@x\0\nTo: b@x", &MISSING);
+        let done = completed("Subject: a\rBcc: evil@x\0\nTo: b@x", &DEFAULTS);
         assert!(done.starts_with("Subject: a Bcc: evil@x \nTo: b@x\n"), "{done:?}");
         let mut header = HeaderSection::default();
         assert_eq!(header.take(b" not a continuation").unwrap(), LineKind::Body);

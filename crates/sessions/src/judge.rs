@@ -21,7 +21,7 @@ use stentor_queue::ids::Ms;
 use stentor_reputation::{ClientBehaviour, ClientName, Greylist};
 use stentor_resolve::Asker;
 use stentor_rules::{
-    AUTHENTICATED, CERTIFIED, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome, Remark,
+    AUTHENTICATED, ActionRemark, CERTIFIED, Decision, DecisionReason, Facts, Key, NextHop, OpenRule, Outcome,
     RemarkRecipients, Rulebook, SessionFacts, SessionQuestion, Step, Wishes, decided_by,
 };
 use stentor_ruletables::Questions;
@@ -295,7 +295,7 @@ impl<'a> Decider<'a> {
             Outcome::Refuse(reply) => Judged::of(AddressClass::Refuse(reply), RelayReason::Rules(words)),
             Outcome::Discard(text) => {
                 let by = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
-                wishes.discard(Remark::Discarded { by }, &RemarkRecipients::one(facts.recipient.as_str()));
+                wishes.discard(ActionRemark::Discarded { by }, &RemarkRecipients::one(facts.recipient.as_str()));
                 add(wishes, marks);
                 // It stands for a recipient, so that the message is taken; nobody gets it.
                 Judged { open, question, ..Judged::of(AddressClass::Relay, RelayReason::Rules(words)) }

@@ -48,19 +48,19 @@ struct Pool {
 struct OfClient {
     sessions: usize,
     /// Its untrusted sessions that have a place, in order of arrival.
-    places: VecDeque<Arc<Place>>,
+    places: VecDeque<Arc<SessionSlot>>,
 }
 
 impl OfClient {
     /// Returns places of sessions without a transaction.
-    fn idle(&self) -> impl Iterator<Item = &Arc<Place>> {
+    fn idle(&self) -> impl Iterator<Item = &Arc<SessionSlot>> {
         self.places.iter().filter(|place| !place.is_busy.load(Ordering::Relaxed))
     }
 }
 
 /// The place of an untrusted client's session in its pool.
 #[derive(Default)]
-pub struct Place {
+pub struct SessionSlot {
     /// Number of the session in its pool, in order of arrival.
     arrival: u64,
     is_displaced: AtomicBool,
@@ -196,7 +196,7 @@ impl Pool {
         true
     }
 
-    fn add(&mut self, who: Counted, place: &Arc<Place>) {
+    fn add(&mut self, who: Counted, place: &Arc<SessionSlot>) {
         self.total += 1;
         let client = self.clients.entry(counted_as(who.client)).or_default();
         client.sessions += 1;
@@ -210,7 +210,7 @@ impl Pool {
         }
     }
 
-    fn remove(&mut self, who: Counted, place: &Arc<Place>) {
+    fn remove(&mut self, who: Counted, place: &Arc<SessionSlot>) {
         self.total -= 1;
         if !who.trusted {
             self.strangers -= 1;
@@ -232,7 +232,7 @@ pub struct Admitted {
     sessions: Arc<Mutex<OpenSessions>>,
     who: Counted,
     role: Role,
-    place: Arc<Place>,
+    place: Arc<SessionSlot>,
 }
 
 /// Result of admitting a connection, possibly in place of another.
@@ -263,7 +263,7 @@ impl Admitted {
                 return Err(refusal);
             }
             pool.arrivals += 1;
-            place = Arc::new(Place { arrival: pool.arrivals, ..Place::default() });
+            place = Arc::new(SessionSlot { arrival: pool.arrivals, ..SessionSlot::default() });
             pool.add(who, &place);
         }
         Ok(AdmissionResult { admitted: Admitted { sessions, who, role: limits.role, place }, has_displaced })
@@ -301,12 +301,12 @@ impl Admitted {
     }
 
     /// Returns its place, so that a task beside the session's own can wait for its loss.
-    pub fn place(&self) -> Arc<Place> {
+    pub fn place(&self) -> Arc<SessionSlot> {
         self.place.clone()
     }
 }
 
-impl Place {
+impl SessionSlot {
     /// Returns once another client has taken the place.
     pub async fn lost(&self) {
         while !self.is_displaced.load(Ordering::Relaxed) {

@@ -35,7 +35,7 @@ use stentor_journal::{Journal, JournalError, RealDisk};
 use stentor_logfiles::zone;
 use stentor_logs::Logs;
 use stentor_push::webhooks::Registry;
-use stentor_queue::store::{Store, UnknownAddress};
+use stentor_queue::store::{DanglingAddressId, Store};
 use stentor_resolve::{Resolver, ResolverError};
 use stentor_sched::Scheduler;
 use stentor_sessions::{Listeners, StrangerThreads, bind};
@@ -73,7 +73,7 @@ pub enum StartError {
     #[error("cannot open the journal in {}: {source}", path.display())]
     Journal { path: PathBuf, source: JournalError },
     #[error("cannot read the journal in {}: {error}; nothing was changed", path.display())]
-    Store { path: PathBuf, error: UnknownAddress },
+    Store { path: PathBuf, error: DanglingAddressId },
     #[error("cannot listen on {addr}: {source}{}", remedy(source))]
     Listen { addr: SocketAddr, source: io::Error },
     #[error("TLS and logins: {0}")]

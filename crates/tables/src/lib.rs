@@ -44,7 +44,7 @@ pub use read::{FileContent, FileRequest, ReadError};
 pub use reference::{Format, Reference, ReferenceError, SocketmapAddress};
 pub use slot::Slot;
 pub use table::{Scratch, Table, TableResult};
-pub use text::alias_targets::{Included, NotIncluded};
+pub use text::alias_targets::{IncludeError, Included};
 pub use text::aliases::{all as all_aliases, find as find_alias};
 
 /// Maximum size of a table's file.

@@ -9,7 +9,7 @@ use crate::cidr::Cidr;
 use crate::keyed::Keyed;
 use crate::lmdb::Lmdb;
 use crate::patterns::{Match, Patterns};
-use crate::text::alias_targets::{Included, Includes, NotIncluded, has_programs};
+use crate::text::alias_targets::{IncludeError, Included, Includes, has_programs};
 
 /// Result of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// A file included here, or why it could not be read. `None`: it is not included. `user`: see [`Included::user`].
-    pub fn included(&self, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+    pub fn included(&self, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, IncludeError>> {
         match &self.body {
             Body::Union(tables) | Body::Pipe(tables) => tables.iter().find_map(|table| table.included(path, user)),
             _ => self.includes.get(&user)?.get(path).cloned(),

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_tls_policy::tlsrpt::{Counts, DomainCount, Place, Record, TlsReport, Submitter};
+use stentor_tls_policy::tlsrpt::{Counts, DomainCount, Record, ReportDestination, Submitter, TlsReport};
 
 const US: Submitter<'_> =
     Submitter { hostname: "us.test", organization: "Us", contact: "postmaster@us.test", from: "reports@us.test" };
@@ -12,9 +12,9 @@ fuzz_target!(|data: &[u8]| {
     for record in [data, &with_head] {
         if let Record::Places(places) = Record::of([record]) {
             for place in places {
-                let (Place::Mail(text) | Place::Https(text)) = &place;
+                let (ReportDestination::Mail(text) | ReportDestination::Https(text)) = &place;
                 assert!(!text.bytes().any(|b| b <= b' ' || b == 0x7f));
-                if let Place::Mail(to) = &place {
+                if let ReportDestination::Mail(to) = &place {
                     let report = TlsReport::new("a.test", 1, &DomainCount::default(), US);
                     let message = report.message(to, "<1@us.test>", 0, US);
                     let message = String::from_utf8(message).expect("an address is UTF-8");

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use stentor_control::problem::Problem;
-use stentor_control::{HostRow, Hosts, Page, Sort};
+use stentor_control::{HostRow, Hosts, HostsQuery, Sort};
 use stentor_core::Core;
 use stentor_core::hub::Hub;
 use stentor_queue::ids::{DomainId, Ms, SiteId};
@@ -33,7 +33,7 @@ pub async fn hosts(
     core: &Arc<Core>,
     censuses: &Arc<Censuses>,
     query: &RowQuery,
-    page: &Page,
+    page: &HostsQuery,
 ) -> Result<Hosts, Problem> {
     let sites = SitesNow::of(core, censuses, &query.part).await;
     if let Some(problem) = query.unknown_list(core, sites.counted.as_deref()) {
@@ -76,11 +76,11 @@ pub async fn hosts(
     })
 }
 
-fn has(name: &str, page: &Page) -> bool {
+fn has(name: &str, page: &HostsQuery) -> bool {
     page.name.as_ref().is_none_or(|wanted| name.contains(wanted.to_ascii_lowercase().as_str()))
 }
 
-async fn at_sites(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &SitesNow) -> Vec<RankedPlace> {
+async fn at_sites(core: &Arc<Core>, query: &RowQuery, page: &HostsQuery, sites: &SitesNow) -> Vec<RankedPlace> {
     let mut found = Vec::new();
     let (mut waiting, mut next) = (sites.waiting.iter().peekable(), 0);
     let is_of_list = query.part.list.is_some();
@@ -130,7 +130,7 @@ fn host_key(
 }
 
 /// Domains without a site.
-async fn without_site(core: &Arc<Core>, query: &RowQuery, page: &Page, sites: &SitesNow) -> Vec<RankedPlace> {
+async fn without_site(core: &Arc<Core>, query: &RowQuery, page: &HostsQuery, sites: &SitesNow) -> Vec<RankedPlace> {
     let (mut found, mut next) = (Vec::new(), 0);
     loop {
         let is_last = core.with(|hub, _| {

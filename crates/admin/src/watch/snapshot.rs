@@ -31,7 +31,7 @@ pub struct Watch {
     options: WatchOptions,
     filter: Option<Arc<Filter>>,
     /// The requested site or domain.
-    place: Option<Place>,
+    place: Option<ResolvedName>,
     before: PreviousState,
     is_first: bool,
 }
@@ -185,24 +185,24 @@ impl Watch {
 }
 
 /// A resolved name: a site, or a domain without one, and the addresses of its hosts.
-pub struct Place {
+pub struct ResolvedName {
     pub at: WaitingPlace,
     pub hosts: Vec<Endpoint>,
 }
 
 /// The place with this name.
-pub fn place(core: &Arc<Core>, name: &str) -> Option<Place> {
+pub fn place(core: &Arc<Core>, name: &str) -> Option<ResolvedName> {
     core.with(|hub, now| {
         let (at, _) = find::find_at(hub, name)?;
         let hosts = match at {
             WaitingPlace::Site(site) => hub.sched.explain_site(site, now)?.hosts,
             WaitingPlace::Domain(_) => Vec::new(),
         };
-        Some(Place { at, hosts: hosts.into_iter().map(|host| host.addr).collect() })
+        Some(ResolvedName { at, hosts: hosts.into_iter().map(|host| host.addr).collect() })
     })
 }
 
-fn filter(list: Option<String>, place: Option<&Place>) -> Filter {
+fn filter(list: Option<String>, place: Option<&ResolvedName>) -> Filter {
     Filter::new(list, place.map(|place| place.hosts.clone()))
 }
 

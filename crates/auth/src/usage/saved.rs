@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
     use stentor_users::{Limit, Limits};
 
-    use super::super::Amounts;
+    use super::super::SubmissionCounts;
     use super::*;
 
     const HOUR_MS: Ms = 3_600_000;
@@ -146,7 +146,7 @@ mod tests {
         // Another steady clock, ten minutes later.
         let (mut after, now) = (Usage::default(), 7 * HOUR_MS);
         after.restore(&text, WALL + HOUR_MS / 6, now).unwrap();
-        let amounts = Amounts { messages_hour: 2, messages_day: 2, recipients_hour: 2, recipients_day: 2 };
+        let amounts = SubmissionCounts { messages_hour: 2, messages_day: 2, recipients_hour: 2, recipients_day: 2 };
         assert_eq!(after.amounts(&ann, now), amounts);
         assert_eq!(after.all(now)[0].given, given);
         assert!(after.take_message(&ann, &limits, now).is_ok());
@@ -154,7 +154,7 @@ mod tests {
         // Expired counts are missing.
         let mut late = Usage::default();
         late.restore(&text, WALL + 5 * HOUR_MS, now).unwrap();
-        assert_eq!(late.amounts(&ann, now), Amounts { messages_hour: 0, recipients_hour: 0, ..amounts });
+        assert_eq!(late.amounts(&ann, now), SubmissionCounts { messages_hour: 0, recipients_hour: 0, ..amounts });
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stentor_config::{Config, TableSource};
 use stentor_rules::{Field, LookupBuffers, LookupResult, Subject, TableId, Tables, find};
-use stentor_tables::{Included, NotIncluded, Table};
+use stentor_tables::{IncludeError, Included, Table};
 
 const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
 /// An include file.
@@ -26,7 +26,7 @@ impl Tables for InMemory<'_> {
         find(TableId(0), &made, dialect, field, subject, asking, |_| String::new())
     }
 
-    fn include(&self, _: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+    fn include(&self, _: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, IncludeError>> {
         let text = match path {
             "/staff" => STAFF.to_owned(),
             "/programs" => "|/bin/x\n".to_owned(),
@@ -36,7 +36,7 @@ impl Tables for InMemory<'_> {
                 let Some((folder, Ok(n))) = path.rsplit_once('/').map(|(folder, name)| (folder, name.parse::<u32>()))
                 else {
                     let why = "no such file".to_owned();
-                    return Some(Err(NotIncluded::Unreadable { path: path.to_owned(), why }));
+                    return Some(Err(IncludeError::Unreadable { path: path.to_owned(), why }));
                 };
                 // Each includes the next one twice, and itself.
                 let next = format!(":include:{folder}/{}\n", n + 1);

@@ -25,7 +25,7 @@ use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 use tokio::sync::watch;
 
-pub use self::places::{FAILED_MAX, NEW_MAX, PLACES_MAX, Place, Places, Responsiveness};
+pub use self::places::{ConnectionPermit, FAILED_MAX, NEW_MAX, PLACES_MAX, Places, Responsiveness};
 use self::shelf::{Entry, Shelf};
 pub use self::sites::{
     ANSWERING_MS, CallAheadQuery, CallAheadSites, EntryOutcome, FailureScope, LINE_AFTER_FAILURE_MAX, LINE_MAX,

@@ -31,7 +31,7 @@ pub struct Places {
 }
 
 /// The right to hold a connection, returned on drop.
-pub struct Place<'p> {
+pub struct ConnectionPermit<'p> {
     trial: Mutex<Option<SemaphorePermit<'p>>>,
     _of_all: SemaphorePermit<'p>,
 }
@@ -43,18 +43,18 @@ impl Default for Places {
 }
 
 impl Places {
-    pub async fn take(&self, responsiveness: Responsiveness) -> Place<'_> {
+    pub async fn take(&self, responsiveness: Responsiveness) -> ConnectionPermit<'_> {
         // The permit acquired first can only hold up sites of the same responsiveness.
         let trial = match responsiveness {
             Responsiveness::Replying => None,
             Responsiveness::New => Some(acquire(&self.new).await),
             Responsiveness::Failed => Some(acquire(&self.failed).await),
         };
-        Place { trial: Mutex::new(trial), _of_all: acquire(&self.all).await }
+        ConnectionPermit { trial: Mutex::new(trial), _of_all: acquire(&self.all).await }
     }
 }
 
-impl Place<'_> {
+impl ConnectionPermit<'_> {
     pub fn is_on_trial(&self) -> bool {
         self.trial.lock().is_some()
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_core::Core;
-use stentor_core::call_ahead::{CallAheadQuery, CallAheadResult, FailureScope, Names, Place, ReasonTexts};
+use stentor_core::call_ahead::{CallAheadQuery, CallAheadResult, ConnectionPermit, FailureScope, Names, ReasonTexts};
 use stentor_core::limits::Limit;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
@@ -44,22 +44,22 @@ pub(super) fn start(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
 async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
     let (sites, places) = (&core.call_ahead.sites, &core.call_ahead.places);
     let mut session: Option<Session> = None;
-    let mut place: Option<Place<'_>> = None;
+    let mut permit: Option<ConnectionPermit<'_>> = None;
     loop {
         if let Some(spent) = session.take_if(|session| is_spent(session)) {
             end(&core, spent).await;
-            place = None;
+            permit = None;
         }
-        let held = match place.take() {
-            Some(held) => place.insert(held),
-            None => place.insert(places.take(sites.responsiveness(&site, core.clock.steady())).await),
+        let held = match permit.take() {
+            Some(held) => permit.insert(held),
+            None => permit.insert(places.take(sites.responsiveness(&site, core.clock.steady())).await),
         };
         if let Some(question) = sites.next(&site) {
             if serve(&core, &site, &mut session, held, question).await.is_break() {
                 break;
             }
             // Without a session, others may take the place first.
-            place = place.filter(|_| session.is_some());
+            permit = permit.filter(|_| session.is_some());
             continue;
         }
         let is_woken = tokio::time::timeout(Duration::from_millis(IDLE_MS), wake.notified()).await.is_ok();
@@ -94,13 +94,13 @@ async fn serve(
     core: &Arc<Core>,
     site: &Arc<str>,
     session: &mut Option<Session>,
-    place: &Place<'_>,
+    permit: &ConnectionPermit<'_>,
     question: CallAheadQuery,
 ) -> ControlFlow<()> {
     let (plan, settings) = (question.plan.clone(), question.settings.clone());
     let (config, clock, sites) = (&settings.config.call_ahead, &core.clock, &core.call_ahead.sites);
     let mut deadline = question.deadline;
-    if place.is_on_trial() {
+    if permit.is_on_trial() {
         // Waiting for the place may have used up the deadline; a site that never gets to reply would stay on trial for
         // ever.
         deadline = deadline.max(clock.steady() + config.timeout_ms);
@@ -114,8 +114,8 @@ async fn serve(
     let context = SessionContext { settings: &settings, clock, live: Some(&core.live) };
     let names = question.names.clone();
     let heard = || {
-        if place.is_on_trial() {
-            place.pass();
+        if permit.is_on_trial() {
+            permit.pass();
             if let Some(wake) = sites.heard(site, clock.steady()) {
                 start(core.clone(), site.clone(), wake);
             }

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use stentor_history::{History, TEXT_BYTES_MAX, TO_MAX};
-use stentor_records::record::{Accepted, Attempt, Machine, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
+use stentor_records::record::{
+    Accepted, Attempt, Machine, Ms, Note, Record, Refused, Stat, Topic, Unreached, WireChanges,
+};
 
 use crate::kit::{all, start};
 
@@ -91,7 +93,7 @@ fn record(raw: &Raw) -> Record<'_> {
             size: n[4],
             is_bulk: n[5] % 2 == 0,
             is_repeated: n[6] % 2 == 0,
-            recoded: Recoded { seven_bit: n[6] % 3 == 0, lines: n[6] % 5 == 0 },
+            recoded: WireChanges { seven_bit: n[6] % 3 == 0, lines: n[6] % 5 == 0 },
             unreached: (n[7] % 3 == 0).then(|| {
                 let domains = raw.to.iter().map(|domain| (domain.as_str(), n[9])).collect();
                 Box::new(Unreached { site: t(9), waiting: n[8], domains })

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde_json::Value;
-use stentor_core::limits::{Limit, Limits};
+use stentor_core::limits::{Limit, LimitHits};
 use stentor_queue::ids::Ms;
 
 /// Maximum number of keys; one more drops the oldest.
@@ -41,7 +41,7 @@ pub enum KeyState {
 }
 
 impl IdempotencyCache {
-    pub fn begin(&self, key: &str, now: Ms, limits: &Limits) -> KeyState {
+    pub fn begin(&self, key: &str, now: Ms, limits: &LimitHits) -> KeyState {
         let mut state = self.state.lock();
         while let Some((at, oldest)) = state.order.front() {
             let is_old = now.saturating_sub(*at) >= KEPT_MS;
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_given_again_and_a_refusal_is_not() {
-        let (answers, limits) = (IdempotencyCache::default(), Limits::default());
+        let (answers, limits) = (IdempotencyCache::default(), LimitHits::default());
         assert!(matches!(answers.begin("a", 0, &limits), KeyState::New));
         assert!(matches!(answers.begin("a", 0, &limits), KeyState::UnderWay));
         answers.end("a", StatusCode::SERVICE_UNAVAILABLE, &Value::Null);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (answers, limits) = (IdempotencyCache::default(), Limits::default());
+        let (answers, limits) = (IdempotencyCache::default(), LimitHits::default());
         for n in 0..2 * KEYS_MAX {
             answers.begin(&n.to_string(), 0, &limits);
         }

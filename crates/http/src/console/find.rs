@@ -24,12 +24,12 @@ const LOOK_MS_MAX: u64 = 120;
 
 /// Where a page begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct PageStart {
     pub no: u32,
     pub within: Option<u32>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PageStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.within {
             Some(within) => write!(f, "{}-{within}", self.no),
@@ -38,13 +38,13 @@ impl fmt::Display for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for PageStart {
     type Err = std::num::ParseIntError;
 
-    fn from_str(text: &str) -> Result<Place, Self::Err> {
+    fn from_str(text: &str) -> Result<PageStart, Self::Err> {
         match text.split_once('-') {
-            Some((no, within)) => Ok(Place { no: no.parse()?, within: Some(within.parse()?) }),
-            None => Ok(Place { no: text.parse()?, within: None }),
+            Some((no, within)) => Ok(PageStart { no: no.parse()?, within: Some(within.parse()?) }),
+            None => Ok(PageStart { no: text.parse()?, within: None }),
         }
     }
 }
@@ -96,7 +96,7 @@ pub struct SearchResult {
     pub now: Ms,
     pub rows: Vec<Row>,
     /// Where to continue; `None` at the end.
-    pub next: Option<Place>,
+    pub next: Option<PageStart>,
     /// Whether the search stopped for time rather than for enough rows.
     pub is_partial: bool,
 }
@@ -106,7 +106,7 @@ pub async fn messages(
     core: &Arc<Core>,
     selection: &Selection,
     takes: &(dyn Fn(&Message) -> bool + Sync),
-    from: Option<Place>,
+    from: Option<PageStart>,
     rows_max: usize,
 ) -> Result<SearchResult, Problem> {
     let begin = Instant::now();
@@ -131,7 +131,7 @@ pub async fn messages(
             is_last
         });
         let (no, within) = walk.place();
-        found.next = (!is_last).then_some(Place { no, within });
+        found.next = (!is_last).then_some(PageStart { no, within });
         if is_last || found.rows.len() >= rows_max {
             return Ok(found);
         }
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn places_survive_their_text() {
-        for place in [Place { no: 7, within: None }, Place { no: u32::MAX, within: Some(0) }] {
+        for place in [PageStart { no: 7, within: None }, PageStart { no: u32::MAX, within: Some(0) }] {
             assert_eq!(place.to_string().parse(), Ok(place));
         }
-        assert!(["", "x", "1-", "-1", "4294967296"].iter().all(|text| text.parse::<Place>().is_err()));
+        assert!(["", "x", "1-", "-1", "4294967296"].iter().all(|text| text.parse::<PageStart>().is_err()));
     }
 }

@@ -15,7 +15,7 @@ use stentor_control::{ErrorCode, MailqqOptions, MailqqSort, RecipientState, Reci
 use stentor_mail::heading::Heading;
 use stentor_queue::ids::MessageId;
 
-use super::find::{self, Place, Row, State};
+use super::find::{self, PageStart, Row, State};
 use super::format::{
     ago, bytes, instant, message_link, next_try, number, percent, plural, recipient_link, sender, shown,
 };
@@ -87,7 +87,7 @@ impl QueueFilters {
     }
 
     /// The URL of this page with these filters, from a place on.
-    fn url(&self, from: Option<Place>) -> String {
+    fn url(&self, from: Option<PageStart>) -> String {
         let fields = [
             ("list", &self.list),
             ("sender", &self.sender),

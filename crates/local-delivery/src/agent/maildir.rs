@@ -19,7 +19,7 @@ use crate::spool::Spool;
 
 /// Parts of a unique file name.
 #[derive(Debug)]
-pub struct Unique<'a> {
+pub struct UniqueName<'a> {
     pub host: &'a str,
     /// Number of the delivery in this process.
     pub number: u64,
@@ -42,7 +42,13 @@ impl Folders {
 }
 
 /// Delivers one message.
-pub fn deliver(folder: &Path, create: bool, fields: &str, spool: &mut Spool, unique: &Unique<'_>) -> io::Result<()> {
+pub fn deliver(
+    folder: &Path,
+    create: bool,
+    fields: &str,
+    spool: &mut Spool,
+    unique: &UniqueName<'_>,
+) -> io::Result<()> {
     let folders = match Folders::open(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && create => {
             make(folder)?;
@@ -125,7 +131,7 @@ fn sync_name(folder: &Path) -> io::Result<()> {
 
 /// A file name `time.M…P…Q….host,S=size`: the parts described in <https://cr.yp.to/proto/maildir.html>, and the size
 /// that readers look for.
-fn name(unique: &Unique<'_>, size: u64, now: SystemTime) -> String {
+fn name(unique: &UniqueName<'_>, size: u64, now: SystemTime) -> String {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (host, number) = (unique.host.replace('/', "\\057").replace(':', "\\072"), unique.number);
     format!("{}.M{}P{}Q{number}.{host},S={size}", now.as_secs(), now.subsec_micros(), std::process::id())
@@ -139,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    const UNIQUE: Unique<'_> = Unique { host: "mx.test", number: 1 };
+    const UNIQUE: UniqueName<'_> = UniqueName { host: "mx.test", number: 1 };
 
     fn spool() -> Spool {
         let mut spool = Spool::default();
@@ -158,7 +164,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("Maildir");
         deliver(&folder, true, "Delivered-To: b@x\n", &mut spool(), &UNIQUE).unwrap();
-        let unique = Unique { number: 2, ..UNIQUE };
+        let unique = UniqueName { number: 2, ..UNIQUE };
         deliver(&folder, true, "", &mut spool(), &unique).unwrap();
         let mut names = files(&folder.join("new"));
         names.sort_by_key(String::len);
@@ -184,7 +190,7 @@ mod tests {
         }
         // An incomplete Maildir is completed.
         fs::remove_dir(folder.join("tmp")).unwrap();
-        deliver(&folder, true, "", &mut spool(), &Unique { number: 2, ..UNIQUE }).unwrap();
+        deliver(&folder, true, "", &mut spool(), &UniqueName { number: 2, ..UNIQUE }).unwrap();
         assert_eq!(files(&folder.join("new")).len(), 2);
         fs::write(home.path().join("file"), "").unwrap();
         assert!(deliver(&home.path().join("file/ann"), true, "", &mut spool(), &UNIQUE).is_err(), "below a file");

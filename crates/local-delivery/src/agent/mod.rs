@@ -160,7 +160,7 @@ fn to_maildir(
     spool: &mut Spool,
     names: UniqueNames<'_>,
 ) -> Result<(), Reply> {
-    let unique = maildir::Unique { host: names.host, number: names.number };
+    let unique = maildir::UniqueName { host: names.host, number: names.number };
     let work = || maildir::deliver(folder, create, &fields(envelope), spool, &unique);
     account.act(account.gid, work).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if !create => BAD_NAME,

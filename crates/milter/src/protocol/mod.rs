@@ -30,5 +30,5 @@ pub use line_ends::LineEnds;
 pub use macros::{MacroStage, Macros};
 pub use options::{Actions, Options, Protocol};
 pub use session::{ClientIdentity, Event, MilterSession};
-pub use settings::{FailureKind, MilterSettings, OnFailure, Place, Scope};
+pub use settings::{FailureKind, MilterSettings, OnFailure, Scope, ServiceAddress};
 pub use wire::{CHUNK_BYTES_MAX, DATA_BYTES_MAX, Error, PACKET_BYTES_MAX};

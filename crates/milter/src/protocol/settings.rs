@@ -3,20 +3,20 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Address of a milter: `inet:HOST:PORT` and `unix:PATH`, as in Postfix; `inet:PORT@HOST` and `local:PATH`, as in
-/// sendmail.
+/// Address of a milter or of another service: `inet:HOST:PORT` and `unix:PATH`, as in Postfix; `inet:PORT@HOST` and
+/// `local:PATH`, as in sendmail.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ServiceAddress {
     Inet { host: String, port: u16 },
     Unix(PathBuf),
 }
 
-impl Place {
+impl ServiceAddress {
     /// Parses an address; `None`: it has none of these forms.
-    pub fn parse(text: &str) -> Option<Place> {
+    pub fn parse(text: &str) -> Option<ServiceAddress> {
         let (kind, rest) = text.split_once(':')?;
         match kind {
-            "unix" | "local" => rest.starts_with('/').then(|| Place::Unix(rest.into())),
+            "unix" | "local" => rest.starts_with('/').then(|| ServiceAddress::Unix(rest.into())),
             "inet" | "inet6" => {
                 let (host, port) = match rest.split_once('@') {
                     Some((port, host)) => (host, port),
@@ -25,19 +25,20 @@ impl Place {
                 let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
                 let port = port.parse().ok().filter(|port| *port > 0)?;
                 let is_host = |octet: u8| octet.is_ascii_alphanumeric() || b".-_:".contains(&octet);
-                (!host.is_empty() && host.bytes().all(is_host)).then(|| Place::Inet { host: host.to_owned(), port })
+                (!host.is_empty() && host.bytes().all(is_host))
+                    .then(|| ServiceAddress::Inet { host: host.to_owned(), port })
             }
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Inet { host, port } if host.contains(':') => write!(f, "inet:[{host}]:{port}"),
-            Place::Inet { host, port } => write!(f, "inet:{host}:{port}"),
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+            ServiceAddress::Inet { host, port } if host.contains(':') => write!(f, "inet:[{host}]:{port}"),
+            ServiceAddress::Inet { host, port } => write!(f, "inet:{host}:{port}"),
+            ServiceAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -78,7 +79,7 @@ pub struct Scope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MilterSettings {
     pub name: String,
-    pub place: Place,
+    pub place: ServiceAddress,
     pub scope: Scope,
     pub on_unreachable: OnFailure,
     pub on_timeout: OnFailure,
@@ -120,7 +121,7 @@ mod tests {
             ("unix:/run/opendkim/opendkim.sock", "unix:/run/opendkim/opendkim.sock"),
             ("local:/run/x", "unix:/run/x"),
         ] {
-            assert_eq!(Place::parse(text).unwrap().to_string(), shown);
+            assert_eq!(ServiceAddress::parse(text).unwrap().to_string(), shown);
         }
         for bad in [
             "",
@@ -133,7 +134,7 @@ mod tests {
             "tcp:a:1",
             "inet:a b:25",
         ] {
-            assert_eq!(Place::parse(bad), None, "{bad}");
+            assert_eq!(ServiceAddress::parse(bad), None, "{bad}");
         }
     }
 }

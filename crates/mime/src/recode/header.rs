@@ -1,6 +1,6 @@
 //! A header section: what it says about the part, and how it is rewritten.
 
-use crate::field::{Line, Place, line, lines as fields};
+use crate::field::{Line, LineContext, line, lines as fields};
 use crate::params::{MimeField, ParamName};
 use crate::transfer::Encoding;
 
@@ -67,7 +67,7 @@ impl Facts {
         };
         let mut has_encoding = false;
         for field in fields(header) {
-            facts.is_ambiguous |= !matches!(line(Place::Bare, field, true), Some(Line::Field { .. }));
+            facts.is_ambiguous |= !matches!(line(LineContext::Bare, field, true), Some(Line::Field { .. }));
             let Some((name, value)) = split(field) else { continue };
             let (is_type, is_encoding) =
                 (name.eq_ignore_ascii_case(b"Content-Type"), name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"));

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use stentor_http_client::{HttpClient, Place, RequestError, form};
+use stentor_http_client::{Destination, HttpClient, RequestError, form};
 use stentor_resolve::Resolver;
 use stentor_sasl::Secret;
 use stentor_tls::Roots;
@@ -325,11 +325,11 @@ impl Source {
         };
         let addresses = addresses(&asker.resolver, &grant.token_url.host, until).await.map_err(endpoint)?;
         let (host, port) = (&*grant.token_url.host, grant.token_url.port);
-        let place = Place { host, port, addresses: Some(&addresses), allows_private: true, is_tls: true };
+        let destination = Destination { host, port, addresses: Some(&addresses), allows_private: true, is_tls: true };
         let client = HttpClient::new(&asker.roots).map_err(|error| endpoint(format!("TLS: {error}")))?;
         let request = form(&grant.token_url.uri, request.form());
         let failed = |failure: RequestError| endpoint(failure.to_string());
-        let answer = client.send(&place, request, until).await.map_err(failed)?;
+        let answer = client.send(&destination, request, until).await.map_err(failed)?;
         let (status, retry_after_s) = (answer.status.as_u16(), answer.retry_after_s());
         let body = answer.read(ANSWER_BYTES_MAX, until).await.map_err(failed)?;
         let secrets = [credentials.client_secret.as_ref(), refresh_token].map(|one| one.map_or("", Secret::expose));

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use stentor_mail::address::Address;
 use stentor_queue::ids::Ms;
-use stentor_tls_policy::tlsrpt::{Place, day_of};
+use stentor_tls_policy::tlsrpt::{ReportDestination, day_of};
 
 /// Pause after a failed attempt.
 const RETRY_MS: Ms = 3_600_000;
@@ -42,7 +42,7 @@ enum ReportState {
 #[derive(Debug, Default)]
 struct Places {
     /// Remaining places with the time of the next attempt.
-    open: Vec<(Place, Ms)>,
+    open: Vec<(ReportDestination, Ms)>,
     posts: u32,
     /// A POST is under way, at the latest until this time.
     posting_until: Ms,
@@ -62,7 +62,7 @@ impl Agenda {
         self.left.insert(key, ReportState::Unknown(now + RETRY_MS));
     }
 
-    pub fn looked_up(&mut self, key: ReportKey, places: Vec<Place>) {
+    pub fn looked_up(&mut self, key: ReportKey, places: Vec<ReportDestination>) {
         let open = places.into_iter().map(|place| (place, 0)).collect();
         self.left.insert(key, ReportState::Places(Places { open, ..Places::default() }));
     }
@@ -81,7 +81,7 @@ impl Agenda {
         for (key, left) in &self.left {
             let ReportState::Places(all) = left else { continue };
             for (place, next) in &all.open {
-                if let Place::Mail(address) = place
+                if let ReportDestination::Mail(address) = place
                     && *next <= now
                 {
                     found.push((key.clone(), address.clone()));
@@ -102,8 +102,9 @@ impl Agenda {
         let mut domains: Vec<String> = all().filter(|(_, all)| busy(all)).map(|(key, _)| key.domain.clone()).collect();
         let mut found: Vec<(u32, Ms, &ReportKey, &str)> = Vec::new();
         for (key, all) in all().filter(|(_, all)| !busy(all)) {
-            let due = all.open.iter().filter(|(place, next)| matches!(place, Place::Https(_)) && *next <= now);
-            if let Some((Place::Https(url), next)) = due.min_by_key(|(_, next)| *next) {
+            let due =
+                all.open.iter().filter(|(place, next)| matches!(place, ReportDestination::Https(_)) && *next <= now);
+            if let Some((ReportDestination::Https(url), next)) = due.min_by_key(|(_, next)| *next) {
                 found.push((all.posts, *next, key, url));
             }
         }
@@ -134,7 +135,7 @@ impl Agenda {
     }
 
     /// Records that an attempt failed, ending now.
-    pub fn failed(&mut self, key: &ReportKey, at: &Place, now: Ms) {
+    pub fn failed(&mut self, key: &ReportKey, at: &ReportDestination, now: Ms) {
         let Some(ReportState::Places(all)) = self.left.get_mut(key) else { return };
         if let Some((_, next)) = all.open.iter_mut().find(|(place, _)| place == at) {
             *next = now + RETRY_MS;
@@ -142,7 +143,7 @@ impl Agenda {
     }
 
     /// Records that the place has the report, or gets none.
-    pub fn done(&mut self, key: &ReportKey, at: &Place) {
+    pub fn done(&mut self, key: &ReportKey, at: &ReportDestination) {
         if let Some(ReportState::Places(all)) = self.left.get_mut(key) {
             all.open.retain(|(place, _)| place != at);
         }
@@ -194,8 +195,8 @@ mod tests {
         ReportKey { day: 1, domain: domain.to_owned() }
     }
 
-    fn https(url: &str) -> Place {
-        Place::Https(url.to_owned())
+    fn https(url: &str) -> ReportDestination {
+        ReportDestination::Https(url.to_owned())
     }
 
     fn domains(begun: &[(ReportKey, String)]) -> Vec<&str> {
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn mail_waits_for_no_web_server() {
         let mut agenda = Agenda::default();
-        let mail = Place::Mail("a@b.test".to_owned());
+        let mail = ReportDestination::Mail("a@b.test".to_owned());
         agenda.looked_up(key("a.test"), vec![https("https://a"), mail.clone()]);
         agenda.begin_posts(1, 8);
         assert_eq!(agenda.mail(1), [(key("a.test"), "a@b.test".to_owned())]);

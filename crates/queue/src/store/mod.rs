@@ -73,7 +73,7 @@ pub struct ListState {
 /// The journal's records do not fit together.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{holder} refers to address {}, which is missing in the journal", id.0)]
-pub struct UnknownAddress {
+pub struct DanglingAddressId {
     pub id: AddressId,
     /// The message or list.
     pub holder: String,
@@ -299,7 +299,7 @@ impl Store {
     /// Finishes a replay: numbers follow age again, gaps between address ids may be used, and every id that messages
     /// and lists refer to is checked. The error is a defect of ours, or damage that no checksum detected; the start
     /// must be refused.
-    pub fn replayed(&mut self) -> Result<(), UnknownAddress> {
+    pub fn replayed(&mut self) -> Result<(), DanglingAddressId> {
         self.window = false;
         self.book.reuse_gaps();
         self.book.all_seen(self.newest);
@@ -327,7 +327,7 @@ impl Store {
         }
     }
 
-    fn check_addresses(&self) -> Result<(), UnknownAddress> {
+    fn check_addresses(&self) -> Result<(), DanglingAddressId> {
         let has_gaps = self.book.len() < self.book.id_bound() as usize;
         let unknown = |ids: &IdSet| match ids.max() {
             Some(max) if has_gaps || max >= self.book.id_bound() => {
@@ -337,10 +337,10 @@ impl Store {
         };
         let mut all = self.messages().map(|(_, m)| m).chain(self.quarantined(None));
         if let Some((m, id)) = all.find_map(|m| unknown(m.pending()).map(|id| (m, id))) {
-            return Err(UnknownAddress { id, holder: format!("message {}", m.id()) });
+            return Err(DanglingAddressId { id, holder: format!("message {}", m.id()) });
         }
         match self.lists().find_map(|(name, list)| unknown(&list.ids).map(|id| (name, id))) {
-            Some((name, id)) => Err(UnknownAddress { id, holder: format!("list {name:?}") }),
+            Some((name, id)) => Err(DanglingAddressId { id, holder: format!("list {name:?}") }),
             None => Ok(()),
         }
     }

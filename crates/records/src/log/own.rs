@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Line, Out};
 use crate::civil::Zone;
-use crate::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached};
+use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, To, Topic, Unreached, WireChanges};
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -176,7 +176,7 @@ fn attempt<'a>(entry: &'a Entry<'_>, relay: &'a Relay<'_>, at: Ms) -> Option<Att
         dsn: &entry.dsn,
         reply: &entry.reply,
         tls: &entry.tls,
-        recoded: Recoded::named(&entry.recoded),
+        recoded: WireChanges::named(&entry.recoded),
         size: entry.size,
         unreached: entry.waiting.map(|waiting| {
             let domains = entry.domains.iter().map(|(domain, waiting)| (&**domain, *waiting)).collect();

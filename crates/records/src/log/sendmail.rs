@@ -11,7 +11,7 @@ use memchr::memchr;
 use super::state::State;
 use super::text::{Fields, addresses, angle, bare, clock_ms, relay};
 use super::{Line, Out};
-use crate::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached};
+use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, To, Topic, Unreached, WireChanges};
 
 pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     let Some((id, rest)) = split_id(message) else { return without_id(at, pid, message, state, out) };
@@ -213,7 +213,7 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
             "relay" => (record.host, record.ip, record.port) = relay(value),
             "dsn" => record.dsn = value,
             "tls" => record.tls = value,
-            "recoded" => record.recoded = Recoded::named(value),
+            "recoded" => record.recoded = WireChanges::named(value),
             "reply" => said = value,
             "stat" => stat = Some(value),
             _ => {}

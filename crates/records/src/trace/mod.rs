@@ -5,10 +5,10 @@
 //! belongs if the client named the recipient but others get the mail (an alias, a virtual user, a recipient that was
 //! redirected, rewritten or dropped); then the whole message is shown. If a message is found by its recipients, only
 //! their attempts are shown. A record that names a recipient does not contain its message's acceptance, so the last
-//! [`RECENT_MAX`] acceptances are kept. Failed sessions and look-ups name domains: [`Story::finish`] puts them among
-//! the attempts of the messages that waited for them.
+//! [`RECENT_MAX`] acceptances are kept. Failed sessions and look-ups name domains: [`MailTrace::finish`] puts them
+//! among the attempts of the messages that waited for them.
 //!
-//! A story since a time ([`Story::since`]) contains the messages with a record since then. Their older records are
+//! A story since a time ([`MailTrace::since`]) contains the messages with a record since then. Their older records are
 //! counted in the sums but not shown, so the state of a message covers all its recipients.
 //!
 //! Promise: memory is bounded by the limits below, whatever the input; everything left out is counted, and included in
@@ -50,7 +50,7 @@ const OLDER_MAX: usize = 20_000;
 
 /// The story of a message or a subscriber.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Story {
+pub struct MailTrace {
     /// The requested key.
     pub what: String,
     /// Messages in the order found; once the records have ended, in the order of acceptance.
@@ -262,23 +262,23 @@ impl Sums {
     }
 }
 
-impl Story {
+impl MailTrace {
     /// The story of a queue id, a Message-ID, a recipient or a domain, with or without its `@`.
-    pub fn new(what: &str) -> Story {
-        Story { what: what.strip_prefix('@').unwrap_or(what).to_owned(), ..Story::default() }
+    pub fn new(what: &str) -> MailTrace {
+        MailTrace { what: what.strip_prefix('@').unwrap_or(what).to_owned(), ..MailTrace::default() }
     }
 
     /// The story of a sender: an address, `<>`, or a domain with or without its `@`. All of the sender's messages are
     /// shown with all recipients.
-    pub fn of_sender(sender: &str) -> Story {
-        Story { what: sender.to_owned(), is_of_sender: true, ..Story::default() }
+    pub fn of_sender(sender: &str) -> MailTrace {
+        MailTrace { what: sender.to_owned(), is_of_sender: true, ..MailTrace::default() }
     }
 
     /// Leaves out what is older than `since`: older records are only counted, and messages without a later one are
     /// dropped at the end.
     #[must_use]
-    pub fn since(self, since: Ms) -> Story {
-        Story { since, ..self }
+    pub fn since(self, since: Ms) -> MailTrace {
+        MailTrace { since, ..self }
     }
 
     /// Whether the record is about the requested domain or sender. For a recipient, a queue id or a Message-ID the

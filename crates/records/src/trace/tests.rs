@@ -42,8 +42,8 @@ fn attempt<'a>(id: &'a str, to: &[&'a str], mailer: &'a str, stat: Stat, after: 
     })
 }
 
-fn story(what: &str, records: &[Record<'_>]) -> Story {
-    let mut story = Story::new(what);
+fn story(what: &str, records: &[Record<'_>]) -> MailTrace {
+    let mut story = MailTrace::new(what);
     for record in records {
         story.add(record);
     }
@@ -103,7 +103,7 @@ fn a_message_id_finds_its_messages_and_a_recipient_only_what_concerns_it() {
 
 #[test]
 fn a_domain_is_told_by_its_own_recipients() {
-    let mut by_domain = Story::new("Y");
+    let mut by_domain = MailTrace::new("Y");
     by_domain.mark_pending("Q1", "d@y");
     for record in &run() {
         by_domain.add(record);
@@ -145,7 +145,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
         attempt("Q1", &["c@y"], "esmtp", Stat::Sent, 120_000),
         unreached("mx.y", &[("y", 4)], 130_000),
     ];
-    let mut told = Story::new("Q1");
+    let mut told = MailTrace::new("Q1");
     for record in &records[1..] {
         told.add(record);
     }
@@ -163,7 +163,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     let expected = expected.replace("120.000 s", "2 min 0 s");
     assert!(text.contains(&expected), "{text}");
     // A recipient that was never tried: the server says where it waits.
-    let mut waits = Story::new("d@y");
+    let mut waits = MailTrace::new("d@y");
     waits.mark_pending("Q1", "d@y");
     for record in &records {
         waits.add(record);
@@ -178,7 +178,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     assert_eq!(waits.messages[0].state(), "held by rule 1 (stentor.toml:5)");
     // Nothing but its domain is known.
     let unknown = |what: &str| {
-        let mut story = Story::new(what);
+        let mut story = MailTrace::new(what);
         for record in &records {
             story.add(record);
         }
@@ -191,7 +191,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
 #[test]
 fn what_is_too_much_is_counted_and_the_sums_still_hold() {
     let names: Vec<String> = (0..1_000).map(|n| format!("u{n}@x")).collect();
-    let mut story = Story::new("Q1");
+    let mut story = MailTrace::new("Q1");
     story.add(&accepted("Q1", 1_001));
     for name in &names {
         story.add(&attempt("Q1", &[name], "esmtp", Stat::Sent, 1));
@@ -206,7 +206,7 @@ fn what_is_too_much_is_counted_and_the_sums_still_hold() {
 #[test]
 fn nothing_from_the_network_reaches_the_terminal_unescaped() {
     let evil = "x\r\n\u{1b}[31m\u{202e}\\";
-    let mut story = Story::new("Q1");
+    let mut story = MailTrace::new("Q1");
     let Record::Accepted(mut a) = accepted("Q1", 1) else { unreachable!() };
     (a.from, a.message_id, a.client_host, a.proto, a.policy, a.list, a.tls) =
         (evil, evil, evil, evil, evil, evil, evil);
@@ -223,7 +223,7 @@ fn nothing_from_the_network_reaches_the_terminal_unescaped() {
 #[test]
 fn messages_that_are_left_out_count_once() {
     let ids: Vec<String> = (0..MESSAGES_MAX + 3).map(|n| format!("Q{n}")).collect();
-    let mut story = Story::new("ann@x");
+    let mut story = MailTrace::new("ann@x");
     for _ in 0..3 {
         for id in &ids {
             story.add(&attempt(id, &["ann@x"], "esmtp", Stat::Deferred, 1));
@@ -270,7 +270,7 @@ fn a_copy_that_waits_keeps_its_message_open() {
         taken.marks = "a@x: copied to mx:b.example by rule 1 (stentor.toml:9)";
     }
     let of_recipient = |pending: u64| {
-        let mut story = Story::new("a@x");
+        let mut story = MailTrace::new("a@x");
         for _ in 0..pending {
             story.mark_pending("Q1", "a@x");
         }
@@ -361,7 +361,7 @@ fn a_sender_is_the_one_that_the_client_gave_and_the_one_of_the_envelope() {
         }
     });
     for sender in ["ann@home.example", "home.example", "@home.example", "news-bounces@lists.example"] {
-        let mut story = Story::of_sender(sender);
+        let mut story = MailTrace::of_sender(sender);
         for record in [&post, &copy] {
             assert!(story.is_about(&post), "{sender}");
             story.add(record);
@@ -369,7 +369,7 @@ fn a_sender_is_the_one_that_the_client_gave_and_the_one_of_the_envelope() {
         assert_eq!(story.messages[0].sums.delivered, 1, "{sender}");
     }
     for other in ["bob@home.example", "example", ""] {
-        assert!(!Story::of_sender(other).is_about(&post), "{other}");
+        assert!(!MailTrace::of_sender(other).is_about(&post), "{other}");
     }
 }
 
@@ -395,7 +395,7 @@ fn of_some_fates_nothing_else_is_left() {
 #[test]
 fn since_a_time_the_state_of_a_message_is_that_of_all_its_attempts() {
     let since = |what: &str, after: Ms| {
-        let mut story = Story::new(what).since(NOW + after);
+        let mut story = MailTrace::new(what).since(NOW + after);
         for record in &run() {
             story.add(record);
         }
@@ -413,7 +413,7 @@ fn since_a_time_the_state_of_a_message_is_that_of_all_its_attempts() {
     assert_eq!(of_recipient.ids().collect::<Vec<_>>(), ["Q1"]);
     assert_eq!((of_recipient.messages[0].state().as_str(), of_recipient.refusals.len()), ("1 delivered", 0));
     // The server says that it is pending.
-    let mut pending = Story::new("Q2").since(NOW + 200_000);
+    let mut pending = MailTrace::new("Q2").since(NOW + 200_000);
     pending.mark_pending("Q2", "a@x");
     for record in &run() {
         pending.add(record);
@@ -425,11 +425,11 @@ fn since_a_time_the_state_of_a_message_is_that_of_all_its_attempts() {
 /// If there are too many messages, the last ones with something to show are kept.
 #[test]
 fn behind_many_older_messages_a_state_is_whole_or_says_that_it_is_not() {
-    let mut story = Story::new("x.test").since(NOW + 1_000);
-    let bounced = |id: &str, story: &mut Story| {
+    let mut story = MailTrace::new("x.test").since(NOW + 1_000);
+    let bounced = |id: &str, story: &mut MailTrace| {
         story.add(&attempt(id, &["a@x.test"], "esmtp", Stat::Bounced, 500));
     };
-    let sent = |id: &str, story: &mut Story| {
+    let sent = |id: &str, story: &mut MailTrace| {
         story.add(&attempt(id, &["b@x.test"], "esmtp", Stat::Sent, 2_000));
     };
     bounced("FIRST", &mut story);
@@ -457,7 +457,7 @@ fn messages_stand_in_the_order_of_acceptance() {
         Record::Accepted(r) => Record::Accepted(Accepted { at: NOW + after, ..r }),
         other => other,
     };
-    let mut story = Story::new("a@x");
+    let mut story = MailTrace::new("a@x");
     story.mark_pending("Q3", "a@x");
     for record in [
         at(accepted("Q1", 1), 0),
@@ -476,7 +476,7 @@ fn messages_stand_in_the_order_of_acceptance() {
 #[test]
 fn an_acceptance_is_kept_for_a_message_that_is_expected_and_its_loss_is_said() {
     for is_expected in [true, false] {
-        let mut story = Story::new("a@x.test");
+        let mut story = MailTrace::new("a@x.test");
         if is_expected {
             story.expect("LATE");
         }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Acceptance, MessageTrace, Refusal, Story, Sums, TO_SHOWN_MAX, Try, Unreached};
+use super::{Acceptance, MailTrace, MessageTrace, Refusal, Sums, TO_SHOWN_MAX, Try, Unreached};
 use crate::civil::{Civil, Zone};
 use crate::escape::is_trap;
-use crate::record::{Ms, Recoded};
+use crate::record::{Ms, WireChanges};
 
 /// Largest size of a text on a line; longer ones are cut.
 const TEXT_CHARS_MAX: usize = 1_024;
@@ -15,7 +15,7 @@ const FORGOTTEN: &str = "before the oldest record, or over 20,000 messages befor
 /// Step of a refusal of the content, as in records.
 const END_OF_DATA: &str = ".";
 
-impl Story {
+impl MailTrace {
     /// Formats the story as lines for people; times in `zone`.
     pub fn text(&self, zone: &Zone) -> String {
         let mut out = String::new();
@@ -189,7 +189,7 @@ impl Try {
         if !self.source.is_empty() {
             let _ = write!(by, ", source {}", printable(&self.source));
         }
-        let recoded = Recoded::named(self.recoded).text();
+        let recoded = WireChanges::named(self.recoded).text();
         if !recoded.is_empty() {
             let _ = write!(by, ", {recoded}");
         }

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 
 use serde::Serialize;
 
-use super::{MessageTrace, Story, Try, bare, is_about};
+use super::{MailTrace, MessageTrace, Try, bare, is_about};
 use crate::record::{Attempt, Ms, Stat, domain};
 
 /// Number of failures kept, the newest.
@@ -118,7 +118,7 @@ impl Unreached {
     }
 }
 
-impl Story {
+impl MailTrace {
     /// Records that the running server has this recipient of a message pending. Call it before feeding the records.
     pub fn mark_pending(&mut self, id: &str, address: &str) {
         let is_of_recipient = is_about(address, bare(&self.what));

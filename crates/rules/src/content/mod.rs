@@ -1,8 +1,8 @@
 //! Conditions on message contents: header fields, texts, charsets, scripts, files.
 //!
 //! The other conditions of such a rule are evaluated at RCPT; those on content wait for the end of the data. All
-//! tests of all rules are compiled into one [`Matcher`] when the configuration is read; a [`Scan`] runs them over one
-//! message as it streams by. Authentication results are tested later, after milters have added them
+//! tests of all rules are compiled into one [`Matcher`] when the configuration is read; a [`ContentScanner`] runs them
+//! over one message as it streams by. Authentication results are tested later, after milters have added them
 //! ([`AuthResults`]). Promise: linear time, and memory bounded by the constants of [`scan`]. Without such rules
 //! nothing is scanned.
 
@@ -21,5 +21,5 @@ pub use conditions::{ContentConditions, Test};
 pub use hits::Hits;
 pub use matcher::Matcher;
 pub use pattern::{ContentConditionError, Pattern};
-pub use scan::{SCAN_BYTES_MAX, Scan};
+pub use scan::{ContentScanner, SCAN_BYTES_MAX};
 pub use unlikely::unlikely;

@@ -30,17 +30,17 @@ const CHARSETS_MAX: usize = 256;
 const BEGIN_BYTES: usize = 2 * 1024;
 
 /// State of a scan.
-pub struct Scan {
+pub struct ContentScanner {
     walker: Walker,
     search: Search,
     /// Octets before the message, added by us.
     skip: usize,
 }
 
-impl Scan {
+impl ContentScanner {
     /// Starts a scan. The first `skip` octets are not part of the message. `is_shown`: the matched texts are
     /// recorded.
-    pub fn new(matcher: Arc<Matcher>, skip: usize, is_shown: bool) -> Scan {
+    pub fn new(matcher: Arc<Matcher>, skip: usize, is_shown: bool) -> ContentScanner {
         let hits = Hits::new(matcher.tests, is_shown);
         let search = Search {
             matcher,
@@ -53,12 +53,12 @@ impl Scan {
             name: String::new(),
             auth: None,
         };
-        Scan { walker: Walker::new(), search, skip }
+        ContentScanner { walker: Walker::new(), search, skip }
     }
 
     /// Also collects authentication results from the message.
     #[must_use]
-    pub fn with_auth(mut self, id: &str) -> Scan {
+    pub fn with_auth(mut self, id: &str) -> ContentScanner {
         self.search.auth = Some(AuthResults::new(id));
         self
     }

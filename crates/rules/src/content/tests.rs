@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{ContentConditionError, ContentConditions, Hits, Matcher, Pattern, Scan, Test};
+use super::{ContentConditionError, ContentConditions, ContentScanner, Hits, Matcher, Pattern, Test};
 
 fn rule(key: &'static str, tests: Vec<Test>) -> ContentConditions {
     let mut conditions = ContentConditions::default();
@@ -14,7 +14,7 @@ fn rule(key: &'static str, tests: Vec<Test>) -> ContentConditions {
 
 fn hits(rules: &mut [ContentConditions], message: &[u8], cut: usize) -> Hits {
     let matcher = Arc::new(Matcher::new(rules.iter_mut()).unwrap());
-    let mut scan = Scan::new(matcher, 0, true);
+    let mut scan = ContentScanner::new(matcher, 0, true);
     message.chunks(cut).for_each(|piece| scan.push(piece));
     scan.finish()
 }

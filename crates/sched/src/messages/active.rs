@@ -12,12 +12,12 @@ use crate::effects::FailedRcpt;
 pub struct Active {
     /// Recipients in a transaction now.
     pub in_flight: IdSet,
-    /// State that few messages have.
-    pub extra: Option<Box<Extra>>,
+    pub extra: Option<Box<RareState>>,
 }
 
+/// State that few messages have.
 #[derive(Default)]
-pub struct Extra {
+pub struct RareState {
     pub activation: Option<Activation>,
     /// Recipients pending at the last check for stragglers; 0 once `FastDone` was sent.
     pub pending_before: u32,
@@ -25,7 +25,7 @@ pub struct Extra {
     /// Sites with a deferral of this message.
     pub deferred_at: Vec<SiteId>,
     /// Where the message would be if no operator held it.
-    pub held: Option<Box<HeldPlaces>>,
+    pub held: Option<Box<PlacesIfReleased>>,
     /// Recipients that an operator is taking out.
     pub reserved: Option<Box<ReservedRcpts>>,
 }
@@ -54,7 +54,7 @@ pub struct FailingRecipients {
 
 /// Where a held message would be.
 #[derive(Default)]
-pub struct HeldPlaces {
+pub struct PlacesIfReleased {
     /// The message was held when it was accepted: no recipient waits anywhere.
     pub unseen: bool,
     pub sites: IdSet,
@@ -95,7 +95,7 @@ impl Active {
     }
 }
 
-impl Extra {
+impl RareState {
     fn is_idle(&self) -> bool {
         let is_under_way = self.activation.is_some() || self.pending_before > 0 || !self.failing.is_idle();
         !is_under_way && self.deferred_at.is_empty() && self.held.is_none() && self.reserved.is_none()

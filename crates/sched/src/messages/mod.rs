@@ -7,7 +7,7 @@
 mod active;
 mod reservations;
 
-pub use active::{Activation, Active, HeldPlaces};
+pub use active::{Activation, Active, PlacesIfReleased};
 
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
@@ -132,14 +132,14 @@ impl Messages {
     /// Holds a message that is held when it is accepted.
     pub fn hold_unseen(&mut self, no: MessageNo) {
         if let Some(active) = self.begin(no) {
-            let held = HeldPlaces { unseen: true, ..HeldPlaces::default() };
+            let held = PlacesIfReleased { unseen: true, ..PlacesIfReleased::default() };
             active.extra.get_or_insert_default().held = Some(Box::new(held));
             self.held += 1;
         }
     }
 
     /// Ends a hold and returns where the message would be.
-    pub fn release(&mut self, no: MessageNo) -> Option<HeldPlaces> {
+    pub fn release(&mut self, no: MessageNo) -> Option<PlacesIfReleased> {
         let held = self.get_mut(no).and_then(|active| active.extra.as_mut()).and_then(|extra| extra.held.take())?;
         self.held -= 1;
         Some(*held)

@@ -23,7 +23,7 @@ use stentor_queue::store::Store;
 
 use crate::failure::deferrals::sender_key;
 use crate::failure::reports::report_if_last;
-use crate::messages::HeldPlaces;
+use crate::messages::PlacesIfReleased;
 use crate::{SMALL_RECIPIENTS_MAX, Scheduler};
 
 /// Places of a released message that are restored at once; the next ticks do the rest.
@@ -34,7 +34,7 @@ const DOMAIN_LOOKED_AT_MAX: usize = 64;
 /// Operators' actions that are carried out in slices.
 #[derive(Default)]
 pub struct OperatorTasks {
-    releases: VecDeque<(MessageNo, HeldPlaces)>,
+    releases: VecDeque<(MessageNo, PlacesIfReleased)>,
     /// Messages that were held, with the last recipient examined: the mailboxes that they probe for others need a new
     /// probe.
     probes: VecDeque<(MessageNo, Option<u32>)>,
@@ -180,13 +180,13 @@ impl Scheduler {
     }
 
     /// Called when a held message has ended: the next ticks make its places forget it.
-    pub(crate) fn held_is_gone(&mut self, no: MessageNo, held: &HeldPlaces) {
+    pub(crate) fn held_is_gone(&mut self, no: MessageNo, held: &PlacesIfReleased) {
         self.state.messages.held -= 1;
         self.waits.removals = true;
         self.remove_gone_held(no, held);
     }
 
-    fn remove_gone_held(&mut self, no: MessageNo, held: &HeldPlaces) {
+    fn remove_gone_held(&mut self, no: MessageNo, held: &PlacesIfReleased) {
         for site in &held.sites {
             self.waits.remove_gone_at(&mut self.state.sites, SiteId(site), no);
         }

@@ -13,7 +13,7 @@ use stentor_mail::headers::HEADER_BYTES_MAX;
 use stentor_sendmail::addresses::{self, qualified};
 use stentor_sendmail::exit::{EX_DATAERR, EX_NOPERM, EX_NOUSER, EX_UNAVAILABLE, ExitError};
 use stentor_sendmail::format::{Recipient, SubmissionEnvelope};
-use stentor_sendmail::header::{HeaderSection, LineKind, Missing};
+use stentor_sendmail::header::{FieldDefaults, HeaderSection, LineKind};
 use stentor_sendmail::lines::{BodyLines, Lines, Part};
 use stentor_sendmail::options::{Call, Mode};
 use stentor_sendmail::settings::Settings;
@@ -196,14 +196,14 @@ impl Composer {
         // An SMTP client writes its own header, and its sender may be anyone.
         let own_name = if call.mode == Mode::Smtp { "" } else { &caller.full_name };
         if !call.gateway {
-            let missing = Missing {
+            let defaults = FieldDefaults {
                 sender: envelope.sender.as_deref().unwrap_or(&own),
                 full_name: call.full_name.as_deref().unwrap_or(own_name),
                 date: &format_date(envelope.at),
                 id: &id,
                 hostname: &settings.hostname,
             };
-            self.header.complete(&settings.origin, &missing);
+            self.header.complete(&settings.origin, &defaults);
         }
         let mut header = Vec::new();
         self.header.write(&mut header);

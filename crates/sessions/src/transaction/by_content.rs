@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stentor_core::Settings;
 use stentor_core::next_hops::own_hop_by_rule;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_rules::{ContentResults, DecisionReason, Remark, WholeMessage, decided_by};
+use stentor_rules::{ActionRemark, ContentResults, DecisionReason, WholeMessage, decided_by};
 use stentor_ruletables::REMOTE_DECISION_MAX;
 use stentor_ruletables::remote::For;
 use tokio::time::Instant;
@@ -70,7 +70,7 @@ impl Transaction {
         }
         for (results, named) in &said.kinds {
             if let Some(by) = results.discard().map(|(text, by)| Self::discarded_by(settings, text, by)) {
-                self.wishes.discard(Remark::Discarded { by }, named);
+                self.wishes.discard(ActionRemark::Discarded { by }, named);
             }
         }
         for (to, asked) in self.rcpts.named_mut() {

@@ -19,7 +19,7 @@ use stentor_mime::field::Edit;
 use stentor_mime::recode::RecodeTarget;
 use stentor_policy::{AddressClass, counted_as};
 use stentor_reputation::ClientName;
-use stentor_rules::{AuthResults, Key, Remark, RemarkRecipients, claims};
+use stentor_rules::{ActionRemark, AuthResults, Key, RemarkRecipients, claims};
 use stentor_sasl::Mechanism;
 use stentor_smtp::server::{EndOfData, RcptTo};
 
@@ -133,7 +133,7 @@ impl Transaction {
             **end = new;
         }
         for edit in edits.iter().zip(has_edited).filter_map(|(edit, is_one)| is_one.then_some(edit)) {
-            let remark = Remark::Edited { field: edit.field().into(), is_removal: edit.is_removal() };
+            let remark = ActionRemark::Edited { field: edit.field().into(), is_removal: edit.is_removal() };
             self.wishes.remark(remark, &RemarkRecipients::all());
         }
         Ok(())
@@ -156,12 +156,13 @@ impl Transaction {
             // Octets not written yet are in the new last piece.
             RecodeResult::New { end: new, stayed } => {
                 **end = EndOfData { last, ..new };
-                self.wishes.remark(Remark::Recoded { to: target.name(), stayed }, &RemarkRecipients::all());
+                self.wishes.remark(ActionRemark::Recoded { to: target.name(), stayed }, &RemarkRecipients::all());
             }
             RecodeResult::Same { stayed } => {
                 end.last = last;
                 if stayed > 0 {
-                    self.wishes.remark(Remark::StaysEncoded { to: target.name(), stayed }, &RemarkRecipients::all());
+                    self.wishes
+                        .remark(ActionRemark::StaysEncoded { to: target.name(), stayed }, &RemarkRecipients::all());
                 }
             }
             RecodeResult::Cannot(why) => {
@@ -229,7 +230,7 @@ impl Transaction {
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
         if let Some(by) = miltered.discard {
-            self.wishes.discard(Remark::Discarded { by }, &RemarkRecipients::all());
+            self.wishes.discard(ActionRemark::Discarded { by }, &RemarkRecipients::all());
             return Ok(());
         }
         if let Some(new) = miltered.end {
@@ -324,7 +325,7 @@ impl Transaction {
     /// Handles a message whose named recipients were all removed by milters. Copies and redirects by rules are
     /// delivered all the same.
     fn nobody_is_left(&mut self) {
-        let remark = Remark::RemovedByMilters;
+        let remark = ActionRemark::RemovedByMilters;
         if self.rcpts.has_copies() || !self.wishes.bcc.is_empty() || self.wishes.redirect.is_some() {
             self.wishes.remark(remark, &RemarkRecipients::all());
         } else {

@@ -17,7 +17,7 @@ use stentor_milter::MilterRefusal;
 use stentor_policy::{AddressClass, Expansion, counted_as};
 use stentor_queue::event::RcptParams;
 use stentor_queue::sender::Senders;
-use stentor_rules::{DecisionReason, Key, NextHop, Remark, RemarkRecipients, SessionFacts, Wishes};
+use stentor_rules::{ActionRemark, DecisionReason, Key, NextHop, RemarkRecipients, SessionFacts, Wishes};
 use stentor_smtp::server::{Notify, RcptTo};
 
 use super::super::content::Members as _;
@@ -188,7 +188,7 @@ impl Transaction {
         let address = rcpt.address;
         self.question = self.question.take().or(question);
         if let Some(original) = original {
-            wishes.remark(Remark::Rewritten { to: address.clone() }, &RemarkRecipients::one(original.as_str()));
+            wishes.remark(ActionRemark::Rewritten { to: address.clone() }, &RemarkRecipients::one(original.as_str()));
             self.names.rewrite(original, address.clone());
         }
         let lists = lists_of(&class);
@@ -371,7 +371,7 @@ impl Transaction {
         {
             match canonical(settings, sender, AddressRole::Sender, self.stranger(), None).await {
                 Ok(Some(canonical)) => {
-                    let remark = Remark::RewrittenSender { to: canonical.clone() };
+                    let remark = ActionRemark::RewrittenSender { to: canonical.clone() };
                     self.wishes.remark(remark, &RemarkRecipients::one(sender.as_str()));
                     self.given_sender = Some(sender.as_str().to_owned());
                     self.sender = Key::new(canonical.as_str());

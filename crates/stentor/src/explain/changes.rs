@@ -6,7 +6,7 @@
 use stentor_mail::headers::LEFT_OUT;
 use stentor_mime::field::{Edit, Section, Token};
 use stentor_mime::recode::{RecodeTarget, Survey};
-use stentor_rules::{FieldEdit, Marks, Remark};
+use stentor_rules::{ActionRemark, FieldEdit, Marks};
 
 /// Reads a stored message in pieces.
 #[derive(Debug)]
@@ -46,9 +46,9 @@ impl MessageChanges {
         let (target, survey) = self.surveys.into_iter().find(|(target, _)| *target == wanted)?;
         let to = target.name();
         match survey.finish() {
-            Ok((Some(_), stayed)) => Some(Remark::Recoded { to, stayed }.to_string()),
+            Ok((Some(_), stayed)) => Some(ActionRemark::Recoded { to, stayed }.to_string()),
             Ok((None, 0)) => None,
-            Ok((None, stayed)) => Some(Remark::StaysEncoded { to, stayed }.to_string()),
+            Ok((None, stayed)) => Some(ActionRemark::StaysEncoded { to, stayed }.to_string()),
             Err(why) => Some(format!("unchanged, not in transfer encoding {to}: {why}")),
         }
     }

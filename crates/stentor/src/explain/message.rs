@@ -17,7 +17,7 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::AddressClass;
-use stentor_rules::{MessageFacts, Outcome, Scan, ServiceAnswers, Step};
+use stentor_rules::{ContentScanner, MessageFacts, Outcome, ServiceAnswers, Step};
 use stentor_sessions::{ContentEnvelope, Members, check_content, check_post, class, header, redirected};
 use stentor_smtp::server::{EndOfData, TextBody};
 
@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 struct FileMessage {
     ended: Result<EndOfData, Reply>,
     /// The results of the content rules' searches.
-    scan: Option<Scan>,
+    scan: Option<ContentScanner>,
     header: Header,
 }
 
@@ -79,7 +79,7 @@ async fn read_file(
     file: &Path,
 ) -> Result<FileMessage, std::io::Error> {
     let id = &settings.config.authserv_id;
-    let mut scan = is_searched.then(|| Scan::new(settings.rules.content.clone(), 0, true).with_auth(id));
+    let mut scan = is_searched.then(|| ContentScanner::new(settings.rules.content.clone(), 0, true).with_auth(id));
     let mut body = TextBody::new(Vec::new(), settings.config.message_size_bytes_max, PIECE_BYTES);
     let (mut input, mut buffer) = (File::open(file)?, vec![0; 64 * 1024]);
     loop {
@@ -106,7 +106,7 @@ async fn judge_content(
     options: &Options,
     explanation: &mut Explanation,
     end: EndOfData,
-    scan: Option<Scan>,
+    scan: Option<ContentScanner>,
     mut header: Header,
     steps: &mut Vec<Step>,
 ) -> Result<Option<String>, Reply> {

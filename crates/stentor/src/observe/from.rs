@@ -141,9 +141,9 @@ fn late_line(row: &Row, now: Ms, zone: &Zone) -> String {
     let age = duration(now.saturating_sub(row.oldest));
     let time = format!("{} {:02}:{:02}", tried.month_day(), tried.hour, tried.minute);
     let mut line = format!("{:>8}  {age:>6}  {time}  ", row.messages).into_bytes();
-    escape::push(&mut line, &row.name, escape::Place::Field, 512);
+    escape::push(&mut line, &row.name, escape::EscapeContext::Field, 512);
     line.extend_from_slice(b"  ");
-    escape::push(&mut line, &row.reply, escape::Place::Rest, 300);
+    escape::push(&mut line, &row.reply, escape::EscapeContext::Rest, 300);
     let mut line = String::from_utf8_lossy(&line).into_owned();
     let _ = writeln!(line, "; {}", action(row, now));
     line

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_control::view::Subject;
-use stentor_control::{HostsOptions, Observe, Page, Request, View};
+use stentor_control::{HostsOptions, HostsQuery, Observe, Request, View};
 
 use crate::asking::{QueryArgs, query, usage};
 
@@ -31,6 +31,7 @@ pub fn run(options: Options) -> ExitCode {
     if let Err(why) = options.view.check(Subject::Hosts) {
         return usage(&why);
     }
-    let page = Page { offset: options.offset, name: options.name, waiting: options.waiting, failing: options.failing };
+    let page =
+        HostsQuery { offset: options.offset, name: options.name, waiting: options.waiting, failing: options.failing };
     query(&options.query, &Request::Observe(Observe::Hosts(HostsOptions { view: options.view, page })))
 }

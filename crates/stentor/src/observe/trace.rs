@@ -19,7 +19,7 @@ use stentor_queue::ids::MessageId;
 use stentor_records::civil::Zone;
 use stentor_records::escape::printable;
 use stentor_records::record::Ms;
-use stentor_records::trace::{MESSAGES_MAX, MessageTrace, Story};
+use stentor_records::trace::{MESSAGES_MAX, MailTrace, MessageTrace};
 
 use super::times;
 use crate::asking::{CommandError, nothing, places as places_of, usage};
@@ -104,7 +104,7 @@ struct CurrentState {
 #[derive(Serialize)]
 struct Output<'a> {
     #[serde(flatten)]
-    story: &'a Story,
+    story: &'a MailTrace,
     now: &'a CurrentState,
     /// Places of the history where records are missing.
     damaged: u64,
@@ -227,12 +227,12 @@ fn carry_out(options: &Options) -> Result<TraceResult, CommandError> {
 }
 
 /// The story from logs, and whether they contain the name as a sender.
-fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
+fn of_logs(options: &Options, from: Ms) -> Result<(MailTrace, bool), String> {
     if options.logs.follow {
         return Err("trace has no --follow".to_owned());
     }
-    let story = if options.sender { Story::of_sender(&options.what) } else { Story::new(&options.what) };
-    let (mut story, as_sender) = (story.since(from), Story::of_sender(&options.what));
+    let story = if options.sender { MailTrace::of_sender(&options.what) } else { MailTrace::new(&options.what) };
+    let (mut story, as_sender) = (story.since(from), MailTrace::of_sender(&options.what));
     let mut is_sender = false;
     let summary = logfiles::feed(&options.logs, &mut |record| {
         story.add(record);
@@ -244,7 +244,7 @@ fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
 }
 
 /// The story from the history, what is pending now, and the number of damaged places in the history.
-fn of_history(options: &Options, from: Ms) -> Result<(Story, CurrentState, u64), CommandError> {
+fn of_history(options: &Options, from: Ms) -> Result<(MailTrace, CurrentState, u64), CommandError> {
     let (dir, socket) = places(options).map_err(CommandError::Reported)?;
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
     let present = options.selection().map(ask).unwrap_or_default();
@@ -313,13 +313,13 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), ExitCode> {
 }
 
 /// The story so far, and the number of damaged places.
-fn read(dir: &Path, options: &Options, from: Ms, present: &CurrentState) -> Result<(Story, u64), String> {
+fn read(dir: &Path, options: &Options, from: Ms, present: &CurrentState) -> Result<(MailTrace, u64), String> {
     let failed = |error: std::io::Error| format!("the history in {}: {error}", dir.display());
     let reader = match Reader::open(dir) {
         Ok(reader) => reader,
         // Pending mail can be shown without a history.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !present.pending.is_empty() => {
-            return Ok((Story::new(&options.what), 0));
+            return Ok((MailTrace::new(&options.what), 0));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let remedy = if options.socket.is_some() && options.config.is_none() && options.dir.is_none() {
@@ -339,7 +339,7 @@ fn read(dir: &Path, options: &Options, from: Ms, present: &CurrentState) -> Resu
 }
 
 /// The messages with this Message-ID, with or without its brackets.
-fn ids_by_message_id(story: &Story, what: &str) -> Vec<MessageId> {
+fn ids_by_message_id(story: &MailTrace, what: &str) -> Vec<MessageId> {
     let bare = |text: &str| text.trim_start_matches('<').trim_end_matches('>').to_ascii_lowercase();
     let is_meant = |message: &&MessageTrace| {
         message.accepted.as_ref().is_some_and(|accepted| bare(&accepted.message_id) == bare(what))

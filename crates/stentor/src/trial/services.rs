@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stentor_config::{ConfigKey, PolicyService};
 use stentor_milter::Milter;
-use stentor_milter::protocol::{MilterSettings, OnFailure, Place};
+use stentor_milter::protocol::{MilterSettings, OnFailure, ServiceAddress};
 use stentor_policy::{DELIVER_SOCKETS, HostSpec, RouteHost};
 use stentor_rules::{NextHop, Routes};
 
@@ -68,8 +68,8 @@ impl Trial<'_> {
     pub(super) fn policy_service(&mut self, name: &str, service: &PolicyService) {
         let wait = Duration::from_millis(service.timeout_ms).min(POLICY_SERVICE_WAIT);
         let (place, tried) = match &service.place {
-            Place::Unix(path) => (path.display().to_string(), UnixStream::connect(path).map(drop)),
-            Place::Inet { host, port } => {
+            ServiceAddress::Unix(path) => (path.display().to_string(), UnixStream::connect(path).map(drop)),
+            ServiceAddress::Inet { host, port } => {
                 let connect = |addresses: std::vec::IntoIter<SocketAddr>| {
                     let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
                     for address in addresses {

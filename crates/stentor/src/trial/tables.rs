@@ -55,8 +55,8 @@ impl<'a> Entries<'a> {
 /// further ones.
 pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>) -> (Vec<Diagnostic>, u64) {
     let (rules, name) = (&config.rules, own.name.as_str());
-    let readers = rules.readers(name);
-    let doubt = |key: &str, value: &str| rules.doubt(name, own.dialect, readers, key, value);
+    let uses = rules.value_uses(name);
+    let doubt = |key: &str, value: &str| rules.doubt(name, own.dialect, uses, key, value);
     let mut doubts: Vec<(Position, String)> =
         entries.iter().filter_map(|(key, value, at)| Some((at, doubt(&key, &value)?))).collect();
     doubts.extend(unasked(rules, name, entries));

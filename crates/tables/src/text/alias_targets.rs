@@ -28,7 +28,7 @@ pub struct Included {
 
 /// Why the targets of an included file are unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotIncluded {
+pub enum IncludeError {
     #[error("cannot read {path}: {why}")]
     Unreadable { path: String, why: String },
     #[error("{0}")]
@@ -40,10 +40,10 @@ impl Included {
     ///
     /// # Errors
     /// A line cannot be parsed.
-    pub fn of(path: &str, text: &str, user: Option<u32>) -> Result<Included, NotIncluded> {
+    pub fn of(path: &str, text: &str, user: Option<u32>) -> Result<Included, IncludeError> {
         match parse_include(text) {
             Ok(targets) => Ok(Included { targets, user }),
-            Err((line, error)) => Err(NotIncluded::Malformed(format!("{path}:{line}: {error}"))),
+            Err((line, error)) => Err(IncludeError::Malformed(format!("{path}:{line}: {error}"))),
         }
     }
 
@@ -53,7 +53,7 @@ impl Included {
 }
 
 /// Files included by an alias file, by the user who named them and by path.
-pub(crate) type Includes = HashMap<Option<u32>, HashMap<String, Result<Arc<Included>, NotIncluded>>>;
+pub(crate) type Includes = HashMap<Option<u32>, HashMap<String, Result<Arc<Included>, IncludeError>>>;
 
 /// Maximum nesting of aliases and included files.
 const DEPTH_MAX: usize = 50;
@@ -178,17 +178,17 @@ impl Reading<'_> {
                     depth: next.depth + 1,
                     line: next.line,
                 })),
-                Err(NotIncluded::Unreadable { path, why }) => {
+                Err(IncludeError::Unreadable { path, why }) => {
                     self.wrong.push((next.line, TableProblem::Include { path: path.clone(), why: why.clone() }));
                 }
-                Err(NotIncluded::Malformed(why)) => self.wrong.push((next.line, TableProblem::BadAlias(why.clone()))),
+                Err(IncludeError::Malformed(why)) => self.wrong.push((next.line, TableProblem::BadAlias(why.clone()))),
             }
             self.all.entry(next.user).or_default().insert(next.path, file.map(Arc::new));
         }
     }
 
-    fn file(&mut self, named: &PendingInclude) -> Result<Included, NotIncluded> {
-        let unreadable = |why: String| NotIncluded::Unreadable { path: named.path.clone(), why };
+    fn file(&mut self, named: &PendingInclude) -> Result<Included, IncludeError> {
+        let unreadable = |why: String| IncludeError::Unreadable { path: named.path.clone(), why };
         if named.depth >= DEPTH_MAX {
             return Err(unreadable(format!("included files nest deeper than {DEPTH_MAX}")));
         }
@@ -318,7 +318,7 @@ mod tests {
         let loaded = load(&aliases(), &mut read).unwrap();
         let is_included = text.contains("/staff");
         assert_eq!(matches!(loaded.table.included("/staff", None), Some(Ok(_))), is_included);
-        assert_eq!(matches!(loaded.table.included("/more", None), Some(Err(NotIncluded::Malformed(_)))), is_included);
+        assert_eq!(matches!(loaded.table.included("/more", None), Some(Err(IncludeError::Malformed(_)))), is_included);
         assert_eq!(loaded.table.included("/other", None), None);
         findings_of(&loaded)
     }

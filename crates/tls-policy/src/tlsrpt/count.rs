@@ -45,9 +45,9 @@ pub struct PolicyCount {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DomainCount {
     pub policies: Vec<PolicyCount>,
-    /// Places that have received the report of this day, or get none, in the form of [`Place::uri`].
+    /// Places that have received the report of this day, or get none, in the form of [`ReportDestination::uri`].
     ///
-    /// [`Place::uri`]: super::Place::uri
+    /// [`ReportDestination::uri`]: super::ReportDestination::uri
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<String>,
 }

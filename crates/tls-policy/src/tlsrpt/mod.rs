@@ -14,7 +14,7 @@ mod tests;
 pub use count::{
     Counts, CountsError, DAY_MS, DETAILS_MAX, DOMAINS_MAX, DomainCount, OCTETS_MAX, POLICIES_MAX, PolicyCount, day_of,
 };
-pub use record::{PLACES_MAX, Place, RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError};
+pub use record::{PLACES_MAX, RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError, ReportDestination};
 pub use report::{MEDIA_TYPE, Submitter, TlsReport, delay_ms};
 pub use result::{AppliedPolicy, FailureDetails, PolicyType, ResultType};
 

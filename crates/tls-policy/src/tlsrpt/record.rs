@@ -9,29 +9,31 @@ pub const PLACES_MAX: usize = 5;
 
 /// Destination of reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ReportDestination {
     /// A mail address; it is checked like any other when the message is made.
     Mail(String),
     /// A complete `https:` URL.
     Https(String),
 }
 
-impl Place {
+impl ReportDestination {
     /// Identifies the destination.
     pub fn uri(&self) -> String {
         match self {
-            Place::Mail(address) => format!("mailto:{address}"),
-            Place::Https(url) => url.clone(),
+            ReportDestination::Mail(address) => format!("mailto:{address}"),
+            ReportDestination::Https(url) => url.clone(),
         }
     }
 
     /// Whether both are equal; the domain of an address ignores case.
-    fn is(&self, other: &Place) -> bool {
+    fn is(&self, other: &ReportDestination) -> bool {
         match (self, other) {
-            (Place::Mail(one), Place::Mail(other)) => match (one.rsplit_once('@'), other.rsplit_once('@')) {
-                (Some((one, at)), Some((other, of))) => one == other && at.eq_ignore_ascii_case(of),
-                _ => one == other,
-            },
+            (ReportDestination::Mail(one), ReportDestination::Mail(other)) => {
+                match (one.rsplit_once('@'), other.rsplit_once('@')) {
+                    (Some((one, at)), Some((other, of))) => one == other && at.eq_ignore_ascii_case(of),
+                    _ => one == other,
+                }
+            }
             _ => self == other,
         }
     }
@@ -41,7 +43,7 @@ impl Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// Destinations, not empty.
-    Places(Vec<Place>),
+    Places(Vec<ReportDestination>),
     Absent,
     /// The domain counts as requesting no reports (RFC 8460 3).
     Invalid(RecordError),
@@ -80,7 +82,7 @@ impl Record {
     }
 }
 
-fn places(fields: &[u8]) -> Result<Vec<Place>, RecordError> {
+fn places(fields: &[u8]) -> Result<Vec<ReportDestination>, RecordError> {
     let fields = std::str::from_utf8(fields).map_err(|_| RecordError::Field)?;
     let mut found = Vec::new();
     let mut fields = fields.split(';').map(|field| field.trim_matches([' ', '\t'])).peekable();
@@ -100,8 +102,8 @@ fn places(fields: &[u8]) -> Result<Vec<Place>, RecordError> {
 }
 
 /// The first destinations, without duplicates.
-fn different(places: impl Iterator<Item = Place>) -> Vec<Place> {
-    let mut found: Vec<Place> = Vec::new();
+fn different(places: impl Iterator<Item = ReportDestination>) -> Vec<ReportDestination> {
+    let mut found: Vec<ReportDestination> = Vec::new();
     for place in places {
         if found.len() == PLACES_MAX {
             break;
@@ -114,7 +116,7 @@ fn different(places: impl Iterator<Item = Place>) -> Vec<Place> {
 }
 
 /// Parses a destination; URIs of other schemes are ignored.
-fn place(uri: &str) -> Option<Place> {
+fn place(uri: &str) -> Option<ReportDestination> {
     let uri = uri.trim_matches([' ', '\t']);
     if !uri.bytes().all(|b| matches!(b, 0x21..=0x7e)) {
         return None;
@@ -124,11 +126,11 @@ fn place(uri: &str) -> Option<Place> {
         // Text after a `?` contains header fields, which others must not set.
         let address = decoded(rest.split('?').next()?)?;
         let (local, domain) = address.rsplit_once('@')?;
-        return (!local.is_empty() && !domain.is_empty()).then_some(Place::Mail(address));
+        return (!local.is_empty() && !domain.is_empty()).then_some(ReportDestination::Mail(address));
     }
     let host = rest.strip_prefix("//")?;
     (scheme.eq_ignore_ascii_case("https") && !host.is_empty() && !host.starts_with('/'))
-        .then(|| Place::Https(uri.to_owned()))
+        .then(|| ReportDestination::Https(uri.to_owned()))
 }
 
 /// Decodes percent-encoding (RFC 3986 2.1); rejects characters that could end a line or an address.
@@ -161,8 +163,8 @@ mod tests {
         Record::of(records.iter().map(|record| record.as_bytes()))
     }
 
-    fn mail(address: &str) -> Place {
-        Place::Mail(address.to_owned())
+    fn mail(address: &str) -> ReportDestination {
+        ReportDestination::Mail(address.to_owned())
     }
 
     #[test]
@@ -170,17 +172,23 @@ mod tests {
         let one = of(&["v=TLSRPTv1;rua=mailto:reports@example.com"]);
         assert_eq!(one, Record::Places(vec![mail("reports@example.com")]));
         let https = of(&["v=TLSRPTv1; rua=https://reporting.example.com/v1/tlsrpt"]);
-        assert_eq!(https, Record::Places(vec![Place::Https("https://reporting.example.com/v1/tlsrpt".to_owned())]));
+        assert_eq!(
+            https,
+            Record::Places(vec![ReportDestination::Https("https://reporting.example.com/v1/tlsrpt".to_owned())])
+        );
         let both = of(&["x", "v=TLSRPTv1; rua=MAILTO:a%2cb@x.test , mailto:c+d@x.test?subject=x,https://r.test ;x=y;"]);
-        assert_eq!(both, Record::Places(vec![mail("c+d@x.test"), Place::Https("https://r.test".to_owned())]));
+        assert_eq!(
+            both,
+            Record::Places(vec![mail("c+d@x.test"), ReportDestination::Https("https://r.test".to_owned())])
+        );
     }
 
     #[test]
     fn a_place_that_is_named_twice_is_one() {
         let found = of(&["v=TLSRPTv1; rua=mailto:a@b.test,mailto:a@B.test,MAILTO:%61@b.test,mailto:A@b.test,\
                          https://r.test/a,https://r.test/a,https://r.test/b,https://r.test/c,https://r.test/d"]);
-        let https = ["a", "b", "c"].map(|page| Place::Https(format!("https://r.test/{page}")));
-        let all: Vec<Place> = [mail("a@b.test"), mail("A@b.test")].into_iter().chain(https).collect();
+        let https = ["a", "b", "c"].map(|page| ReportDestination::Https(format!("https://r.test/{page}")));
+        let all: Vec<ReportDestination> = [mail("a@b.test"), mail("A@b.test")].into_iter().chain(https).collect();
         assert_eq!(found, Record::Places(all));
     }
 
@@ -211,7 +219,7 @@ mod tests {
         fn never_panics_and_no_address_can_end_a_line(text in "(rua=)?(mailto:|https://)?\\PC{0,30}") {
             if let Record::Places(places) = of(&[&format!("v=TLSRPTv1;{text}")]) {
                 for place in places {
-                    let (Place::Mail(text) | Place::Https(text)) = place;
+                    let (ReportDestination::Mail(text) | ReportDestination::Https(text)) = place;
                     prop_assert!(!text.chars().any(|c| c.is_ascii_control() || c == ' '));
                 }
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use stentor_rules::{ContentConditions, Matcher, Pattern, Scan, Test};
+use stentor_rules::{ContentConditions, ContentScanner, Matcher, Pattern, Test};
 
 /// As the server hands it over.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -27,7 +27,7 @@ pub fn run(rules: usize, bytes: usize, rounds: usize) -> Value {
     // The first ones build the states of the automata.
     for round in 0..rounds + rounds.div_ceil(10) {
         let begun = Instant::now();
-        let mut scan = Scan::new(matcher.clone(), 0, false);
+        let mut scan = ContentScanner::new(matcher.clone(), 0, false);
         message.chunks(PIECE_BYTES).for_each(|piece| scan.push(piece));
         let hits = scan.finish();
         held = all.iter().filter(|conditions| conditions.failing(&hits).is_none()).count();

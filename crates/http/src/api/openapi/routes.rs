@@ -103,7 +103,7 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     get(
         "/hosts",
-        View(Subject::Hosts, &[all("Page")]),
+        View(Subject::Hosts, &[all("HostsQuery")]),
         "Hosts",
         "Sites and their hosts with history, clock, reason and last replies, as `stentor hosts` shows them.",
     ),

@@ -8,7 +8,7 @@ use stentor_addresses::HeaderStream;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored_form::StoredForm;
-use stentor_rules::{ContentConditions, Matcher, Pattern, Scan, Test};
+use stentor_rules::{ContentConditions, ContentScanner, Matcher, Pattern, Test};
 use stentor_smtp::server::{ServerConfig, ServerSession, Step};
 
 /// Octets that a session reads at once, and that are searched in one turn.
@@ -76,7 +76,7 @@ impl Chain {
 
 /// The content of one message.
 struct Content {
-    scan: Option<Scan>,
+    scan: Option<ContentScanner>,
     form: StoredForm,
     header: HeaderStream,
     is_first: bool,
@@ -85,7 +85,7 @@ struct Content {
 
 impl Content {
     fn new(matcher: Arc<Matcher>) -> Content {
-        let scan = Some(Scan::new(matcher, 0, false));
+        let scan = Some(ContentScanner::new(matcher, 0, false));
         let (form, header) = (StoredForm::new(0), HeaderStream::default());
         Content { scan, form, header, is_first: true, outcome: Outcome::default() }
     }

@@ -12,8 +12,8 @@ use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_reputation::{ClientBehaviour, ClientName};
 use stentor_rules::{
-    AuthResults, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome, RemarkRecipients, RuleId,
-    Rulebook, Scan, ServiceAnswers, Step, WaitingRules, Wishes,
+    AuthResults, ContentScanner, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome,
+    RemarkRecipients, RuleId, Rulebook, ServiceAnswers, Step, WaitingRules, Wishes,
 };
 use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
 
@@ -69,7 +69,7 @@ fn check(seed: u64) -> Result<usize, String> {
     }
     // As `explain` makes it: all waiting rules are asked once.
     let message = world.message();
-    let mut scan = Scan::new(book.content.clone(), 0, true).with_auth(AUTHSERV_ID);
+    let mut scan = ContentScanner::new(book.content.clone(), 0, true).with_auth(AUTHSERV_ID);
     scan.push(message.as_bytes());
     let (hits, answers) = (scan.finish(), ServiceAnswers::default());
     let content = MessageFacts { hits: &hits, answers: &answers };

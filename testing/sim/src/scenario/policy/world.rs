@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_policy::{Policy, PolicyInput};
 use stentor_rules::{
-    AddressPattern, Addresses, AuthTest, Book, ClientPattern, Conditions, Dialect, Field, HopSource, Included,
-    LookupResult, Matcher, NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, RuleAction, RuleEffect,
-    Rulebook, Subject, TableEntry, TableId, TableName, Tables, Test,
+    AddressPattern, Addresses, AuthTest, Book, ClientPattern, Conditions, Dialect, Field, HopSource, HopSourceOrder,
+    IncludeError, Included, LookupResult, Matcher, NextHop, RelayDomains, RouteEntry, Routes, Rule, RuleAction,
+    RuleEffect, Rulebook, Subject, TableEntry, TableId, TableName, Tables, Test,
 };
 
 pub(super) const ADDRESSES: [&str; 6] =
@@ -141,7 +141,7 @@ impl Table<'_> {
 }
 
 impl Tables for Table<'_> {
-    fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+    fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, IncludeError>> {
         None
     }
 
@@ -237,7 +237,7 @@ pub(super) fn book(world: &World) -> Rulebook {
         hops: HashMap::new(),
         relay_domains,
         addresses: Addresses::default(),
-        order: Order::new(&order).unwrap(),
+        order: HopSourceOrder::new(&order).unwrap(),
         by_recipient: routes(&world.routes),
         by_sender: routes(&world.sender_routes),
         recipient_tables: Vec::new(),
