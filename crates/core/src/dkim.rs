@@ -4,8 +4,8 @@
 //! server, and by the domain of its list. The nearest configured domain signs: `a.example.org` before `example.org`.
 //! Mail of untrusted clients is never signed for its author: anyone can write any From.
 //!
-//! A body is hashed once for each form in which it is sent. Private keys are used on the blocking pool by at most one
-//! thread per CPU, so that no session waits for another's signature; further copies wait in order.
+//! A body is hashed once for each form in which it is sent. At most one copy per CPU is signed at a time, on the blocking
+//! pool, and only these hold a header in memory; further copies wait in order.
 //!
 //! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned.
 
@@ -20,7 +20,7 @@ use stentor_config::{DkimConfig, DkimDomain};
 use stentor_dkim::{BodyDigest, SignError, Signer, Times};
 use stentor_queue::ids::ContentId;
 use stentor_records::record::WireChanges;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 /// Body hashes kept, about 200 octets each.
 const BODIES_MAX: NonZero<usize> = NonZero::new(4_096).unwrap();
@@ -142,12 +142,19 @@ impl DkimWork {
         self.digests.lock().get_or_insert(form, SharedDigest::default).clone()
     }
 
-    /// Returns the signature fields of a copy; empty if it already has valid ones.
+    /// Waits for a copy's turn, which lasts until the permit is dropped. Taken before its header is read.
+    ///
+    /// # Errors
+    /// The server is stopping.
+    pub async fn turn(&self) -> Result<SemaphorePermit<'_>, SigningFailure> {
+        self.threads.acquire().await.map_err(|_| SigningFailure::Stopping)
+    }
+
+    /// Returns the signature fields of a copy; empty if it already has valid ones. Called within its [turn](Self::turn).
     ///
     /// # Errors
     /// The copy cannot be signed.
     pub async fn sign(&self, request: SigningRequest) -> Result<Vec<u8>, SigningFailure> {
-        let _permit = self.threads.acquire().await.map_err(|_| SigningFailure::Stopping)?;
         let signed = tokio::task::spawn_blocking(move || fields(&request)).await;
         signed.map_err(|_| SigningFailure::Stopping)?.map_err(SigningFailure::Sign)
     }

@@ -4,19 +4,23 @@
 //! ([`stentor_core::dkim`]); of a copy only the header is read and signed. Mail to LMTP hosts, which is delivered there
 //! and not sent on, is not signed.
 //!
-//! Failure: the copy is deferred with 4.3.0, and the log has the reason.
+//! Failure: a copy whose header cannot be signed is returned; any other failure defers it with 4.3.0, and the log has the
+//! reason.
 
 use stentor_core::assignment::Assignment;
-use stentor_core::dkim::{BodyForm, DomainSigners, SigningRequest};
+use stentor_core::dkim::{BodyForm, DomainSigners, SigningFailure, SigningRequest};
 use stentor_core::{Core, Settings};
-use stentor_dkim::{BodyDigest, MessageHash};
+use stentor_dkim::{BodyDigest, MessageHash, SignError};
 use stentor_mail::address::normalise_domain;
 use stentor_mail::headers::HeaderScan;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::site::Target;
 
 use super::body::{BodyProgress, ContentError, Form};
 
 const MS: u64 = 1_000;
+/// RFC 3463 section 3.7: other or undefined media error.
+const UNSIGNABLE: Enhanced = Enhanced::new(5, 6, 0);
 
 /// Whether mail to this host is signed at all.
 pub fn applies(settings: &Settings, target: &Target) -> bool {
@@ -36,23 +40,47 @@ pub async fn sign(
     if assignment.signed_form == Some(form.recoded) {
         return Ok(());
     }
-    let header = header(core, assignment, form).await?;
-    let signers = signers(settings, assignment, &header);
-    assignment.signature = if signers.is_empty() {
-        Vec::new()
+    assignment.signature = if is_trusted(settings, assignment) || !assignment.list.is_empty() {
+        let _turn = core.dkim.turn().await.map_err(ContentError::Signature)?;
+        signature(core, settings, assignment, form).await?
     } else {
-        let body = body_digest(core, assignment, form).await?;
-        let request = SigningRequest { header, body, signers, now_s: core.clock.now() / MS };
-        core.dkim.sign(request).await.map_err(ContentError::Signature)?
+        Vec::new()
     };
     assignment.signed_form = Some(form.recoded);
     Ok(())
 }
 
+async fn signature(
+    core: &Core,
+    settings: &Settings,
+    assignment: &Assignment,
+    form: Form,
+) -> Result<Vec<u8>, ContentError> {
+    let header = header(core, assignment, form).await?;
+    let signers = signers(settings, assignment, &header);
+    if signers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let body = body_digest(core, assignment, form).await?;
+    let request = SigningRequest { header, body, signers, now_s: core.clock.now() / MS };
+    core.dkim.sign(request).await.map_err(|failure| match failure {
+        // The header stays as it is.
+        SigningFailure::Sign(error @ (SignError::NoFrom | SignError::TooManyFields)) => {
+            ContentError::Unfit(UNSIGNABLE, format!("the message cannot be signed (DKIM): {error}"))
+        }
+        failure => ContentError::Signature(failure),
+    })
+}
+
+/// Whether a trusted client, a user or this server sends the message. By the address that it was accepted from: mail of
+/// clients that are trusted by certificate does not count.
+fn is_trusted(settings: &Settings, assignment: &Assignment) -> bool {
+    assignment.client.is_none_or(|client| settings.policy.is_trusted(client))
+}
+
 /// Returns the keys of the domains that sign this copy.
 fn signers(settings: &Settings, assignment: &Assignment, header: &[u8]) -> Vec<DomainSigners> {
-    let is_trusted = assignment.client.is_none_or(|client| settings.policy.is_trusted(client));
-    let author = Some(header).filter(|_| is_trusted).and_then(author_domain);
+    let author = Some(header).filter(|_| is_trusted(settings, assignment)).and_then(author_domain);
     let list = Some(&*assignment.list).filter(|list| !list.is_empty()).and_then(|list| settings.list(list));
     let list = list.map(|list| list.settings().address.domain());
     settings.dkim().signing(author.as_deref(), list).into_iter().map(DomainSigners::from).collect()

@@ -58,6 +58,9 @@ const FIELDS: [(&str, Cover); 34] = [
     ("resent-message-id", Cover::Each),
 ];
 
+/// Longest `h=`, in names. Real messages have some 30; with more the signature itself would be cut by receivers.
+pub(crate) const NAMES_MAX: usize = 200;
+
 /// The signed part of a header section.
 pub(crate) struct SignedFields {
     /// Names for `h=`, in order; a name occurs once for each signed field.

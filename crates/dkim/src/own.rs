@@ -13,12 +13,11 @@ use base64ct::{Base64, Encoding};
 use stentor_mime::field;
 
 use crate::body::BodyDigest;
-use crate::fields::relax;
+use crate::fields::{NAMES_MAX, relax};
 use crate::sign::Signer;
 
-const CANDIDATES_MAX: usize = 4;
-/// Names read from `h=`.
-const NAMES_MAX: usize = 1_000;
+/// Each costs a pass over the header, and senders choose how many there are.
+const CANDIDATES_MAX: usize = 2;
 
 /// Whether the header has a valid signature of this signer that has not expired at `now_s`.
 pub fn is_signed_by(header: &[u8], body: BodyDigest, signer: &Signer, now_s: u64) -> bool {

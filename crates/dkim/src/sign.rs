@@ -9,7 +9,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use base64ct::{Base64, Encoding};
 
 use crate::body::BodyDigest;
-use crate::fields::{SignedFields, relax};
+use crate::fields::{NAMES_MAX, SignedFields, relax};
 use crate::fold::Folded;
 use crate::key::SigningKey;
 
@@ -36,6 +36,8 @@ pub enum SignError {
     /// A signature must cover From (RFC 6376 section 5.4).
     #[error("the header has no From field")]
     NoFrom,
+    #[error("the header has more than {NAMES_MAX} fields that a signature covers")]
+    TooManyFields,
     #[error("the cryptographic library failed")]
     Library,
 }
@@ -48,6 +50,9 @@ pub fn sign(header: &[u8], body: BodyDigest, signers: &[Signer], times: Times) -
     let fields = SignedFields::of(header);
     if !fields.has_from {
         return Err(SignError::NoFrom);
+    }
+    if fields.names.len() > NAMES_MAX {
+        return Err(SignError::TooManyFields);
     }
     let mut hash = Context::new(&SHA256);
     hash.update(&fields.canonical);

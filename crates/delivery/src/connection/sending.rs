@@ -1,5 +1,8 @@
 //! Sends on a connection: the next transaction, in the form that the host accepts, and its content.
 
+use std::time::Duration;
+
+use stentor_core::Settings;
 use stentor_core::assignment::Assignment;
 use stentor_mail::reply::Enhanced;
 use stentor_sched::Stage;
@@ -8,7 +11,7 @@ use stentor_smtp::client::{ClientError, TxRcpt, TxSpec};
 use super::super::body::{self, BodyProgress, ContentError, Form};
 use super::super::protection::Mail;
 use super::super::{dkim, generic, loops, outcome, report_counts};
-use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE, UNSIGNED};
+use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, PROGRESS_MS, UNREADABLE, UNSIGNED};
 
 /// Domains whose reports count a session.
 const COUNTED_DOMAINS_MAX: usize = 32;
@@ -155,9 +158,26 @@ impl Connection {
         // A replaced key is used at once, also on open connections.
         let settings = self.core.settings();
         if dkim::applies(&settings, &self.target) {
-            dkim::sign(&self.core, &settings, assignment, form).await?;
+            self.sign(&settings, assignment, form).await?;
         }
         Ok((form, BodyProgress::wire_size(&self.core, assignment, form).await?))
+    }
+
+    /// Signs a copy. The time until its turn is ours, and no silence of the host; what is pending for it is sent.
+    async fn sign(&mut self, settings: &Settings, assignment: &mut Assignment, form: Form) -> Result<(), ContentError> {
+        let core = self.core.clone();
+        let mut signing = std::pin::pin!(dkim::sign(&core, settings, assignment, form));
+        loop {
+            tokio::select! {
+                signed = &mut signing => return signed,
+                () = tokio::time::sleep(Duration::from_millis(PROGRESS_MS)) => {
+                    // An error of the socket recurs at the next write.
+                    let _ = self.write();
+                    let conn = self.conn;
+                    core.with(|hub, now| hub.sched.progress(conn, now));
+                }
+            }
+        }
     }
 
     /// Reports a transaction of which nothing was sent.
