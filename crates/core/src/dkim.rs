@@ -4,8 +4,8 @@
 //! server, and by the domain of its list. The nearest configured domain signs: `a.example.org` before `example.org`.
 //! Mail of untrusted clients is never signed for its author: anyone can write any From.
 //!
-//! A body is hashed once for each form in which it is sent. At most one copy per CPU is signed at a time, on the blocking
-//! pool, and only these hold a header in memory; further copies wait in order.
+//! A body is hashed once for each form in which it is sent. At most one copy per CPU is signed at a time, on the
+//! blocking pool, and only these hold a header in memory; further copies wait in order.
 //!
 //! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned.
 
@@ -150,7 +150,8 @@ impl DkimWork {
         self.threads.acquire().await.map_err(|_| SigningFailure::Stopping)
     }
 
-    /// Returns the signature fields of a copy; empty if it already has valid ones. Called within its [turn](Self::turn).
+    /// Returns the signature fields of a copy; empty if it already has valid ones. Called within its
+    /// [turn](Self::turn).
     ///
     /// # Errors
     /// The copy cannot be signed.

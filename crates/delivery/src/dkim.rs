@@ -4,8 +4,8 @@
 //! ([`stentor_core::dkim`]); of a copy only the header is read and signed. Mail to LMTP hosts, which is delivered there
 //! and not sent on, is not signed.
 //!
-//! Failure: a copy whose header cannot be signed is returned; any other failure defers it with 4.3.0, and the log has the
-//! reason.
+//! Failure: a copy whose header cannot be signed is returned; any other failure defers it with 4.3.0, and the log has
+//! the reason.
 
 use stentor_core::assignment::Assignment;
 use stentor_core::dkim::{BodyForm, DomainSigners, SigningFailure, SigningRequest};
