@@ -42,6 +42,8 @@
 //! alone never fails. Our own DSNs, which must arrive in some form, use [`Converter::lossy`], which writes `?`
 //! instead.
 //!
+//! **Merge fields** (`merge.rs`): values are put into placeholders; everything else is copied unchanged.
+//!
 //! **To 8 bits** (`eight_bit.rs`): encoded text is decoded where that is safe; everything else is copied unchanged.
 
 mod addresses;
@@ -50,6 +52,7 @@ mod field;
 mod fold;
 mod header;
 mod levels;
+mod merge;
 mod params;
 mod survey;
 #[cfg(test)]
@@ -71,6 +74,8 @@ use eight_bit::Decoding;
 pub use field::is_structured;
 use header::{Facts, Kind};
 use levels::{Level, Levels};
+use merge::Merging;
+pub use merge::{MergeSurvey, MergeValues, NAME_BYTES_MAX as MERGE_NAME_BYTES_MAX};
 pub use survey::{Recoding, Survey};
 pub use wrap::LineScan;
 use wrap::Wrap;
@@ -208,6 +213,8 @@ pub struct Converter {
     octets: Octets,
     /// State of a conversion to 8 bits.
     decoding: Option<Box<Decoding>>,
+    /// State of a merge.
+    merging: Option<Box<Merging>>,
     has_eight_bit_header: bool,
 }
 
@@ -237,6 +244,7 @@ impl Converter {
             header: Vec::new(),
             octets,
             decoding: None,
+            merging: None,
             has_eight_bit_header: false,
         }
     }
@@ -327,7 +335,7 @@ impl Converter {
             {
                 self.end_entity(Stop::Delimiter, out)?;
                 self.begin_at(level, closes);
-                let is_long = text.len() > LINE_BYTES_MAX && self.decoding.is_none();
+                let is_long = text.len() > LINE_BYTES_MAX && !self.copies();
                 out.extend_from_slice(if is_long { text.trim_ascii_end() } else { text });
                 end_line(end, out);
                 return Ok(());
@@ -379,7 +387,7 @@ impl Converter {
 
     /// Handles a header section that is too large: unless that is an error, neither it nor the rest is examined.
     fn give_up_header(&mut self, end: End, out: &mut Vec<u8>) -> Result<(), ConvertError> {
-        if self.octets != Octets::Keep || self.decoding.is_some() {
+        if self.octets != Octets::Keep || self.copies() {
             return Err(ConvertError::HeaderTooLarge);
         }
         let header = std::mem::take(&mut self.header);
@@ -401,7 +409,12 @@ impl Converter {
     }
 
     fn filler(&self) -> State {
-        if self.decoding.is_some() { State::Copy } else { State::Filler(Wrap::hard()) }
+        if self.copies() { State::Copy } else { State::Filler(Wrap::hard()) }
+    }
+
+    /// Whether everything that is not to be changed is copied octet by octet.
+    fn copies(&self) -> bool {
+        self.decoding.is_some() || self.merging.is_some()
     }
 
     /// Ends the current entity.
@@ -430,6 +443,9 @@ impl Converter {
         if self.decoding.is_some() {
             self.begin_decoding(facts, out);
             return Ok(());
+        }
+        if self.merging.is_some() {
+            return self.begin_merging(facts, out);
         }
         let identity = facts.encoding == Encoding::Identity;
         let octets = self.octets;
@@ -477,6 +493,9 @@ impl Converter {
         if self.decoding.is_some() {
             self.release_decoded(&header, &facts, &body, stop, out);
             return Ok(());
+        }
+        if self.merging.is_some() {
+            return self.release_merged(&header, &facts, &body, stop, out);
         }
         self.has_eight_bit_header |= eight_bit && facts.is_global;
         let octets = self.octets;
