@@ -180,6 +180,7 @@ impl Message {
             given_sender: envelope.given_sender.map(str::to_owned),
             held_by: envelope.held_by.filter(|_| self.flags().is_by_rule()).map(str::to_owned),
             require_tls: envelope.require_tls,
+            merge_bytes: envelope.merge_bytes,
             recipients,
         }
     }

@@ -71,6 +71,8 @@ pub struct Accept {
     pub held_by: Option<String>,
     /// MAIL came with REQUIRETLS (RFC 8689).
     pub require_tls: bool,
+    /// Octets of the recipients' merge values, behind the message in the content.
+    pub merge_bytes: u64,
 }
 
 impl Accept {
@@ -88,6 +90,7 @@ impl Accept {
             given_sender: self.given_sender.as_deref(),
             held_by: self.held_by.as_deref(),
             require_tls: self.require_tls,
+            merge_bytes: self.merge_bytes,
         }
     }
 
@@ -115,6 +118,7 @@ impl Accept {
             given_sender: None,
             held_by: None,
             require_tls: false,
+            merge_bytes: 0,
         }
     }
 }
@@ -272,6 +276,7 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventErr
         // The rule of a hold that has ended is dropped.
         held_by: envelope.held_by.filter(|_| head.flags.is_by_rule()).map(str::to_owned),
         require_tls: envelope.require_tls,
+        merge_bytes: envelope.merge_bytes,
     };
     Ok((accept, head.flags.is_held()))
 }

@@ -33,7 +33,7 @@ pub fn accept_bytes_max<'p>(
     params: impl Iterator<Item = &'p RcptParams>,
 ) -> usize {
     /// Bytes for the numbers of the head, the envelope and the tally.
-    const NUMBERS: usize = 27;
+    const NUMBERS: usize = 28;
     let (list, envid) = (parts.list.unwrap_or(""), parts.envid.unwrap_or(""));
     let envelope = [parts.sender, list, envid, parts.message_id, parts.origin, parts.given_sender, parts.held_by];
     let texts: usize = envelope.iter().map(|text| text.len()).sum();
@@ -147,7 +147,7 @@ mod tests {
                 sender: sender.clone(), class: Class::Bulk, list: Some(list.clone()), recipients: ids.clone(), prefix: prefix.clone().into_bytes(),
                 eight_bit: true, smtputf8: true, ret: Some(Ret::Full), envid: Some(envid.clone()), params: params.clone(), origin: origin.clone(),
                 message_id: message_id.clone(), message_id_at: at.then_some(MessageIdAt { offset: u32::MAX, len: u32::MAX }), is_report: true,
-                given_sender: Some(given.clone()), held_by: Some(held.clone()), require_tls: true,
+                given_sender: Some(given.clone()), held_by: Some(held.clone()), require_tls: true, merge_bytes: u64::MAX,
             };
             prop_assert!(bytes(|buffer| encode_accept(buffer, &accept)) <= most);
             let by = Some(sender.as_str());

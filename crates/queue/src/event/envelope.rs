@@ -45,10 +45,14 @@ pub struct Envelope<'a> {
     pub held_by: Option<&'a str>,
     /// MAIL came with REQUIRETLS (RFC 8689).
     pub require_tls: bool,
+    /// Octets of the recipients' merge values, behind the message in the content.
+    pub merge_bytes: u64,
 }
 
 /// Flag bits of the packed form.
 const REQUIRE_TLS: u64 = 1;
+/// The length of the merge values follows.
+const MERGE: u64 = 2;
 
 impl<'a> Envelope<'a> {
     /// The senders by which people refer to the message.
@@ -65,7 +69,8 @@ impl<'a> Envelope<'a> {
         put_option(buf, self.envid);
         put_bytes(buf, self.message_id.as_bytes());
         put_bytes(buf, self.origin.as_bytes());
-        let has_more = self.given_sender.is_some() || self.held_by.is_some() || self.require_tls;
+        let flags = if self.require_tls { REQUIRE_TLS } else { 0 } | if self.merge_bytes > 0 { MERGE } else { 0 };
+        let has_more = self.given_sender.is_some() || self.held_by.is_some() || flags != 0;
         // An empty position: more fields follow, but there is no Message-ID in the content.
         if let Some(at) = self.message_id_at.or(has_more.then_some(MessageIdAt { offset: 0, len: 0 })) {
             put_varint(buf, u64::from(at.offset));
@@ -75,8 +80,11 @@ impl<'a> Envelope<'a> {
             put_option(buf, self.given_sender);
             put_option(buf, self.held_by);
         }
-        if self.require_tls {
-            put_varint(buf, REQUIRE_TLS);
+        if flags != 0 {
+            put_varint(buf, flags);
+        }
+        if self.merge_bytes > 0 {
+            put_varint(buf, self.merge_bytes);
         }
     }
 
@@ -101,7 +109,11 @@ impl<'a> Envelope<'a> {
             (envelope.given_sender, envelope.held_by) = (r.option()?, r.option()?);
         }
         if !r.is_empty() {
-            envelope.require_tls = r.varint()? & REQUIRE_TLS != 0;
+            let flags = r.varint()?;
+            envelope.require_tls = flags & REQUIRE_TLS != 0;
+            if flags & MERGE != 0 {
+                envelope.merge_bytes = r.varint()?;
+            }
         }
         Ok(envelope)
     }

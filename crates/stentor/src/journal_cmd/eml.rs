@@ -45,7 +45,14 @@ fn export(folded: &JournalState, disk: &dyn Disk, saved: &SavedMessage, to: &Pat
     let failed = |source| Problem::File { path: path.clone(), source };
     let mut file = BufWriter::new(create(&path).map_err(failed)?);
     file.write_all(&accept.prefix).map_err(failed)?;
-    folded.contents.read(disk, accept.content.0, &mut |bytes| file.write_all(bytes)).map_err(failed)?;
+    // Merge values behind the message are no part of it.
+    let mut left = accept.size.saturating_sub(accept.prefix.len() as u64);
+    let mut write = |bytes: &[u8]| {
+        let bytes = &bytes[..(bytes.len() as u64).min(left) as usize];
+        left -= bytes.len() as u64;
+        file.write_all(bytes)
+    };
+    folded.contents.read(disk, accept.content.0, &mut write).map_err(failed)?;
     file.flush().map_err(failed)?;
     let why = lost.map(|lost| format!("content {} damaged from octet {}: {}", accept.content.0, lost.from, lost.what));
     let nameless = (saved.nameless > 0).then(|| format!("the addresses of {} recipients are lost", saved.nameless));

@@ -120,6 +120,7 @@ pub fn accept(accept: &Accept) -> Value {
         "given_sender": accept.given_sender,
         "held_by": accept.held_by,
         "require_tls": accept.require_tls,
+        "merge_bytes": accept.merge_bytes,
     })
 }
 
