@@ -21,6 +21,7 @@ data_dir = "data"
 {top}
 [http]
 listen = {http}
+{http_keys}
 [listen]
 smtp = [{listener}]
 {listen}
@@ -50,6 +51,7 @@ LIST = """
 address = "news@lists.example"
 subscribers = "{subscribers}"
 owner = "owner@elsewhere.example"
+{list_keys}
 """
 
 JOURNAL = """
@@ -66,7 +68,7 @@ class Stentor(Contestant):
 
     def __init__(
         self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, top="", listen="", more="",
-        connections=None, http=None, **kwargs,
+        connections=None, http=None, http_keys="", list_keys="", recipients=RECIPIENTS_PER_TRANSACTION, **kwargs,
     ):
         self.name = name or self.name
         super().__init__(*args, **kwargs)
@@ -75,6 +77,8 @@ class Stentor(Contestant):
         self.log, self.history = log, history
         # The port of the console, if there is one.
         self.http = http
+        # Further keys of [http] and of the list; recipients in a transaction.
+        self.http_keys, self.list_keys, self.recipients = http_keys, list_keys, recipients
         # Where it listens, as an entry of the configuration.
         self.listener = '"127.0.0.1:{port}"'
         # Keys of no section, and of [listen].
@@ -96,9 +100,10 @@ class Stentor(Contestant):
         values["http"] = json.dumps([f"127.0.0.1:{self.http}"] if self.http else [])
         values |= {"top": self.top, "listen": self.listen, "listener": self.listener.format(port=self.port)}
         values |= {"delivery": self.delivery, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
-        text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
+        values["http_keys"] = self.http_keys
+        text = CONFIGURATION.format(recipients=self.recipients, **values)
         if self.subscribers:
-            text += LIST.format(subscribers=self.subscribers)
+            text += LIST.format(subscribers=self.subscribers, list_keys=self.list_keys)
         if self.commit_delay_us is not None:
             text += JOURNAL.format(commit_delay_us=self.commit_delay_us)
         text += self.more
