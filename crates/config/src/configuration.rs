@@ -22,6 +22,7 @@ use super::diagnose::{Diagnostic, FilePosition};
 use super::dkim::DkimConfig;
 use super::endpoints::WebhookConfig;
 use super::keys::ApiToken;
+use super::links;
 use super::listeners::ListenConfig;
 use super::protection::ProtectionConfig;
 use super::quarantine::QuarantineConfig;
@@ -353,11 +354,20 @@ pub struct HttpConfig {
     pub reading: ReadAccess,
     /// Names of this server besides its addresses, `localhost` and its host name.
     pub host_names: Vec<String>,
+    /// HTTPS address of this server in links for subscribers, without a trailing slash.
+    pub link_base: Option<String>,
     pub connections_max: u32,
     pub session_ms: u64,
     /// User names with argon2id hashes.
     pub users: Vec<(String, String)>,
     pub tokens: Vec<ApiToken>,
+}
+
+impl HttpConfig {
+    /// Host name in links for subscribers.
+    pub fn link_host(&self) -> Option<&str> {
+        links::host(self.link_base.as_deref()?)
+    }
 }
 
 /// Settings of `[telemetry]`.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::configuration::{HttpConfig, ReadAccess};
 use super::diagnose::Spot;
 use super::keys::{self, ApiToken};
+use super::links;
 use super::raw::{DAY_S, Section, addresses};
 use super::settings::SECRET;
 
@@ -23,6 +24,7 @@ pub(super) fn read(section: Section<'_>) -> HttpConfig {
     let reading = section.choice("reading", default, &[("open", ReadAccess::Open), ("login", ReadAccess::Login)]);
     let host_names = section.texts("host_names").unwrap_or_default();
     let host_names = host_names.into_iter().map(|name| name.value.to_ascii_lowercase()).collect();
+    let link_base = section.text("link_base").and_then(|text| links::base(&section, &text, tls && !listen.is_empty()));
     let connections_max = section.number("connections_max", 256, 1..=100_000) as u32;
     let session_ms = section.seconds("session_s", 43_200, 60.0..=30.0 * DAY_S);
     let (users, tokens) = (users(&section), tokens(&section));
@@ -47,7 +49,7 @@ pub(super) fn read(section: Section<'_>) -> HttpConfig {
         _ => {}
     }
     section.finish();
-    HttpConfig { listen, tls, reading, host_names, connections_max, session_ms, users, tokens }
+    HttpConfig { listen, tls, reading, host_names, link_base, connections_max, session_ms, users, tokens }
 }
 
 fn users(section: &Section<'_>) -> Vec<(String, String)> {

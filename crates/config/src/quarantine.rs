@@ -5,13 +5,13 @@ use jiff::tz::TimeZone;
 use stentor_mail::address::Address;
 use stentor_rules::{AddressPattern, Key, RelayDomains};
 
+use super::links;
 use super::raw::Section;
 use super::windows::{instant, time_of_day};
 
 const DAY_MS: u64 = 86_400_000;
 /// Maximum digests a day.
 const TIMES_MAX: usize = 24;
-const LINK_BASE_BYTES_MAX: usize = 300;
 
 /// Settings of `[quarantine]`.
 #[derive(Debug)]
@@ -53,13 +53,9 @@ impl DigestConfig {
 
     /// Host name in links.
     pub fn link_host(&self) -> Option<&str> {
-        let rest = self.link_base.as_deref()?.strip_prefix(HTTPS)?;
-        let authority = rest.split('/').next()?;
-        Some(authority.rsplit_once(':').map_or(authority, |(host, _)| host))
+        links::host(self.link_base.as_deref()?)
     }
 }
-
-const HTTPS: &str = "https://";
 
 /// Reads `[quarantine]`. `serves_https`: links can use our own listener.
 pub(super) fn read(section: Section<'_>, serves_https: bool) -> QuarantineConfig {
@@ -82,24 +78,7 @@ pub(super) fn read(section: Section<'_>, serves_https: bool) -> QuarantineConfig
             None
         }
     });
-    let link_base = section.text("link_base").and_then(|text| {
-        let base = text.value.trim_end_matches('/');
-        if is_base(base) {
-            if serves_https && base[HTTPS.len()..].contains('/') {
-                let message = "`link_base` has a path, but with `[http] tls = true` pages are at the root: remove the \
-                    path, unless a proxy in front strips it";
-                section.context.warn(text.span.clone(), message);
-            }
-            return Some(base.to_owned());
-        }
-        let message = format!(
-            "{:?} is not a valid base for links; write, for instance, \"https://mail.example.org\": links release \
-             mail, so they need HTTPS",
-            text.value
-        );
-        section.context.error(text.span, message);
-        None
-    });
+    let link_base = section.text("link_base").and_then(|text| links::base(&section, &text, serves_https));
     if at.is_empty() && (to.is_some() || contact.is_some() || link_base.is_some()) {
         let message = "no digest is sent, because `digest_at` in [quarantine] is not set; write, for instance, \
             digest_at = [\"07:00\"]";
@@ -122,47 +101,9 @@ fn recipients(section: &Section<'_>) -> Option<RelayDomains> {
     Some(to)
 }
 
-/// Whether the text is `https://`, a host, optionally port and path, with no character that would need escaping in
-/// text or HTML.
-fn is_base(text: &str) -> bool {
-    let Some((authority, path)) =
-        text.strip_prefix(HTTPS).map(|rest| rest.split_at(rest.find('/').unwrap_or(rest.len())))
-    else {
-        return false;
-    };
-    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "443"));
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
-    let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    text.len() <= LINK_BASE_BYTES_MAX
-        && !host.is_empty()
-        && host.bytes().all(is_name)
-        && port.parse::<u16>().is_ok()
-        && path.bytes().all(is_path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn links_begin_with_https() {
-        for good in ["https://mail.example.org", "https://mail.example.org:8443/mail/stentor", "https://10.0.0.1"] {
-            assert!(is_base(good), "{good}");
-        }
-        for bad in [
-            "http://mail.example.org",
-            "https://",
-            "https:///kept",
-            "mail.example.org",
-            "https://x.example/?a=b",
-            "https://user@x.example",
-            "https://x.example/<b>",
-            "https://x.example:port",
-            "javascript:alert(1)",
-        ] {
-            assert!(!is_base(bad), "{bad}");
-        }
-    }
 
     #[test]
     fn digests_are_due_by_the_clock_on_the_wall() {

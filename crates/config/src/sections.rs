@@ -20,9 +20,10 @@ use super::listeners::{self, ListenConfig, Spans};
 use super::name_servers::{LOCAL, RESOLV_CONF, system_name_servers};
 use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section};
+use super::sending::FlowContext;
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, acme, call_ahead, cross, dkim, dns_lists, http, log, milters, protection, quarantine, queue_only,
+    Places, acme, call_ahead, copies, cross, dkim, dns_lists, http, log, milters, protection, quarantine, queue_only,
     same_name, security, sending, submission, tables, tls, tls_reports, webhooks,
 };
 
@@ -60,14 +61,17 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     }
     let tls_reports = tls_reports::read(top.section("tls_reports"));
     let authserv_id = authserv_id(&top, &hostname);
-    let sending = sending::read(&top, &hostname, delivery.profiles);
-    let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
-    let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
     let http = http::read(top.section("http"));
+    let has_links = http.link_base.is_some();
+    let sending = sending::read(&top, &hostname, delivery.profiles, has_links);
+    let flows = FlowContext { sources: &sending.sources, has_links };
+    let tables = tables::read(&top, &hostname, delivery.smtp_port, flows);
+    let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
     let quarantine = quarantine::read(top.section("quarantine"), http.tls && !http.listen.is_empty());
     let listening: Vec<SocketAddr> = listen.listeners().map(|(_, listener)| listener.address).collect();
     let milters = milters::read(&top, &hostname, &listening);
     let dkim = dkim::read(&top);
+    copies::check_signed(context, &tables.lists, &dkim);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));

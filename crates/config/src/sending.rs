@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use stentor_copies::CopySettings;
 use stentor_mail::address::normalise_domain;
 use stentor_policy::{SiteRule, SiteRules};
 
+use super::copies;
 use super::raw::{Entry, Section};
 use super::settings::{self, Origin};
 
@@ -43,6 +45,15 @@ pub struct FlowConfig {
     /// Lists only: number of consecutive bounces, or their duration, after which a subscriber is suspended.
     pub suspend_posts: Option<u32>,
     pub suspend_ms: Option<u64>,
+    pub copies: CopySettings,
+}
+
+/// What the keys of flows refer to.
+#[derive(Clone, Copy)]
+pub(super) struct FlowContext<'a> {
+    pub sources: &'a [SourceSettings],
+    /// `link_base` in [http] is set.
+    pub has_links: bool,
 }
 
 /// Settings of `[sources]`, `[sites]` and `[senders]`.
@@ -54,7 +65,7 @@ pub struct SendingConfig {
     pub senders: Vec<(String, FlowConfig)>,
 }
 
-pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool) -> SendingConfig {
+pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links: bool) -> SendingConfig {
     let section = top.section("sources");
     let mut sources: Vec<SourceSettings> = Vec::new();
     for entry in section.entries() {
@@ -75,7 +86,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool) -> Sending
         if domain.is_err() {
             of.context.error(entry.key_span.clone(), format!("{:?} is not a domain", entry.key));
         }
-        let flow = flow(&of, &sources);
+        let flow = flow(&of, FlowContext { sources: &sources, has_links });
         of.finish();
         Some((domain.ok()?, flow))
     });
@@ -84,10 +95,10 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool) -> Sending
 }
 
 /// Reads the keys that lists and senders share.
-pub(super) fn flow(section: &Section<'_>, sources: &[SourceSettings]) -> FlowConfig {
+fn flow(section: &Section<'_>, context: FlowContext<'_>) -> FlowConfig {
     let mut flow = FlowConfig { share: section.number("share", 1, 1..=100) as u8, ..FlowConfig::default() };
     for text in section.texts("sources").unwrap_or_default() {
-        match sources.iter().position(|source| source.name == text.value) {
+        match context.sources.iter().position(|source| source.name == text.value) {
             Some(at) => flow.sources.push(at as u8),
             None => {
                 section.context.error(text.span, format!("there is no source {:?}; see [sources.NAME]", text.value));
@@ -95,18 +106,19 @@ pub(super) fn flow(section: &Section<'_>, sources: &[SourceSettings]) -> FlowCon
         }
     }
     flow.expire_ms = section.maybe_seconds("expire_s", 1.0..=MONTH_S);
+    flow.copies = copies::read(section, context.has_links);
     flow
 }
 
 /// Reads the keys of a list's posts.
-pub(super) fn list_flow(section: &Section<'_>, sources: &[SourceSettings]) -> FlowConfig {
+pub(super) fn list_flow(section: &Section<'_>, context: FlowContext<'_>) -> FlowConfig {
     let count = |key| section.maybe_number(key, 1..=10_000).map(|number| number as u32);
     FlowConfig {
         coalesce_over: count("coalesce_over"),
         plain_digest: section.choice("digest", false, &[("mime", false), ("plain", true)]),
         suspend_posts: count("suspend_posts"),
         suspend_ms: section.maybe_seconds("suspend_s", 1.0..=365.0 * 86_400.0),
-        ..flow(section, sources)
+        ..flow(section, context)
     }
 }
 

@@ -17,7 +17,7 @@ use super::content::TABLE;
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
 use super::rules::{self, RuleTables, table_of_domains};
-use super::sending::{self, SourceSettings};
+use super::sending::{self, FlowContext};
 use super::settings::{self, Origin};
 
 /// Maximum length of a list name, in characters of [`is_list_name`].
@@ -45,10 +45,10 @@ pub(super) struct ListSpot {
     pub id_span: Range<usize>,
 }
 
-pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &[SourceSettings]) -> Tables {
+pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, flows: FlowContext<'_>) -> Tables {
     let (domains, postmaster_span, relay, virtual_tables) = domains(top.section("domains"));
     let lists_section = top.section("lists");
-    let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, sources)).collect();
+    let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, flows)).collect();
     let aliases_section = top.section("aliases");
     let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
     let mut rules = rules::read(top, &relay, smtp_port);
@@ -120,7 +120,7 @@ fn report(section: &Section<'_>) -> ReportConfig {
     }
 }
 
-fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[SourceSettings]) -> Option<ListSpot> {
+fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> Option<ListSpot> {
     let section = lists.of_entry(entry)?;
     let context = section.context;
     let name = entry.key.as_str();
@@ -141,7 +141,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[SourceSettings]) 
     let precedence = section.text("precedence").map_or(PRECEDENCE, |text| text.value);
     let description = section.text("description").map_or("", |text| text.value);
     let archive = section.text("archive").map(|text| text.value.to_owned());
-    let flow = sending::list_flow(&section, sources);
+    let flow = sending::list_flow(&section, flows);
     let report = report(&section);
     let spans = |key: &str| section.span_of(key);
     let (address_span, owner_span, id_span) = (spans("address"), spans("owner"), spans("list_id"));

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use stentor_copies::OwnParts;
 use stentor_mail::Class;
 use stentor_mail::dsn::Ret;
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
@@ -75,6 +76,12 @@ pub struct Assignment {
     /// The address of the client that sent the message without a login; `None` for users, local programs and our own
     /// mail.
     pub client: Option<IpAddr>,
+    /// Octets of merge values behind the message in the stored content.
+    pub merge_bytes: u64,
+    /// `body` has this recipient's values in it.
+    pub is_merged: bool,
+    /// What this copy has of its own. `None`: not rendered, or all copies are equal.
+    pub own: Option<Box<OwnParts>>,
     /// DKIM signatures, sent before everything else.
     pub signature: Vec<u8>,
     /// The form that the signatures are for.
@@ -128,6 +135,9 @@ impl Assignment {
             params,
             generic: None,
             client: message.origin().parse().ok(),
+            merge_bytes: envelope.merge_bytes,
+            is_merged: false,
+            own: None,
             signature: Vec::new(),
             signed_form: None,
             recoded: WireChanges::default(),
@@ -173,7 +183,9 @@ impl Assignment {
 
     /// Returns the sender as the host sees it.
     pub fn wire_sender(&self) -> &str {
-        self.generic.as_ref().and_then(|generic| generic.sender.as_deref()).unwrap_or(&self.sender)
+        let own = self.own.as_ref().and_then(|own| own.return_path.as_deref());
+        let generic = || self.generic.as_ref().and_then(|generic| generic.sender.as_deref());
+        own.or_else(generic).unwrap_or(&self.sender)
     }
 
     /// Returns the recipient at `position` as the host sees it.
@@ -191,10 +203,15 @@ impl Assignment {
         Some((&header.0, header.1))
     }
 
+    /// Returns the header fields that this copy has of its own.
+    pub fn own_fields(&self) -> &[u8] {
+        self.own.as_ref().map_or(&[], |own| &own.fields)
+    }
+
     /// Returns the octets on the wire, before any conversion.
     pub fn wire_size(&self) -> u64 {
         let (header, instead_of) = self.wire_header().map_or((0, 0), |(header, len)| (header.len() as u64, len));
-        self.size + header - instead_of + self.signature.len() as u64
+        self.size + header - instead_of + (self.own_fields().len() + self.signature.len()) as u64
     }
 
     /// Returns the positions of this try's recipients.

@@ -121,6 +121,8 @@ pub struct Submission {
     pub last: ContentBytes,
     /// Octets of all pieces.
     pub size: u64,
+    /// The last of these are the recipients' merge values ([`stentor_copies::MergeTable`]), not part of the message.
+    pub merge_bytes: u64,
     pub envelopes: Vec<NewEnvelope>,
     /// Whether the messages are held from acceptance on.
     pub held: bool,
@@ -630,6 +632,7 @@ mod tests {
                 content,
                 last,
                 size: 0,
+                merge_bytes: 0,
                 envelopes: Vec::new(),
                 held: false,
                 fate_records,

@@ -144,7 +144,7 @@ pub async fn hand_in_last(
     let envelopes = vec![envelope];
     let MessageIds { message: first, content } = ids;
     let submission =
-        Submission { first, content, last: Arc::new(last), size, envelopes, held: false, fate_records, assigned: None };
+        Submission { first, content, last: Arc::new(last), size, merge_bytes: 0, envelopes, held: false, fate_records, assigned: None };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))

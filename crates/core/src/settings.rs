@@ -26,6 +26,7 @@ use stentor_tls::{ClientSettings, Connector, Roots, SystemRoots};
 use stentor_tls_policy::{HostPattern, PeerName, Posture, PostureQuery, Requirement, Strength, Wish};
 
 use crate::clock::Clock;
+use crate::copies::{CopyKeyError, CopyRules};
 use crate::dkim::DkimDomains;
 use crate::memory::PIECE_BYTES;
 
@@ -62,6 +63,8 @@ pub struct Settings {
     system_roots: SystemRoots,
     /// Empty until the keys are read.
     dkim: DkimDomains,
+    /// Without a key until it is read.
+    pub copies: CopyRules,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -90,6 +93,7 @@ impl Settings {
             roots: OnceLock::new(),
             system_roots: SystemRoots::default(),
             dkim: DkimDomains::default(),
+            copies: CopyRules::new(&config),
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -147,6 +151,14 @@ impl Settings {
         let keys = self.config.dkim_domains()?;
         self.dkim = DkimDomains::new(keys.domains);
         Ok(keys.warnings)
+    }
+
+    /// Reads the key of copies. Blocks. Until then all copies are equal.
+    ///
+    /// # Errors
+    /// There is no usable key, and none can be created.
+    pub fn read_copy_key(&mut self) -> Result<(), CopyKeyError> {
+        self.copies.read_key(&self.config.data_dir)
     }
 
     /// Returns the domains that sign.
@@ -358,6 +370,8 @@ fn rules(flow: &FlowConfig) -> FlowRules {
         coalesce_over: flow.coalesce_over,
         suspend_posts: flow.suspend_posts,
         suspend_ms: flow.suspend_ms,
+        // A copy of its own is a transaction of its own.
+        recipients_max: (!flow.copies.is_empty()).then_some(1),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The content of an outgoing transaction: chooses the form that a host can take, then sends prefix and stored octets
-//! in that form, with generic addresses in the header ([`super::generic`]) and signatures before it ([`super::dkim`]).
+//! in that form, with generic addresses in the header ([`super::generic`]), and before it signatures ([`super::dkim`]) and
+//! the copy's own fields ([`super::copies`]).
 //!
 //! [`Form::choose`] is the only place that decides whether the transaction uses SMTPUTF8, whether the content is
 //! converted (RFC 6152, RFC 3030 section 3), or whether it cannot go to this host at all. Our own DSNs always can,
@@ -181,6 +182,7 @@ async fn stored_traits(core: &Core, assignment: &Assignment) -> Result<Traits, C
 /// Progress of sending a content.
 pub struct BodyProgress {
     signature_done: bool,
+    own_done: bool,
     prefix_done: bool,
     header_done: bool,
     at: u64,
@@ -204,13 +206,15 @@ impl BodyProgress {
             WireChanges { lines: true, .. } => Some(Converter::of_lines()),
             _ => None,
         };
-        BodyProgress { converter: converter.map(Box::new), ..BodyProgress::plain(assignment) }
+        let own_done = assignment.own_fields().is_empty();
+        BodyProgress { own_done, converter: converter.map(Box::new), ..BodyProgress::plain(assignment) }
     }
 
-    /// Sends the content without a conversion.
+    /// Sends the content without a conversion and without the copy's own fields, which are short lines of ASCII.
     fn plain(assignment: &Assignment) -> BodyProgress {
         BodyProgress {
             signature_done: true,
+            own_done: true,
             prefix_done: assignment.prefix.is_empty(),
             header_done: assignment.wire_header().is_none(),
             at: 0,
@@ -265,6 +269,11 @@ impl BodyProgress {
             // Signed is the converted content, so the signatures themselves are not converted.
             self.signature_done = true;
             send(&assignment.signature);
+            return Ok(true);
+        }
+        if !self.own_done {
+            self.own_done = true;
+            send(assignment.own_fields());
             return Ok(true);
         }
         if !self.prefix_done {

@@ -74,7 +74,7 @@ async fn signature(
 
 /// Whether a trusted client, a user or this server sends the message. By the address that it was accepted from: mail of
 /// clients that are trusted by certificate does not count.
-fn is_trusted(settings: &Settings, assignment: &Assignment) -> bool {
+pub(super) fn is_trusted(settings: &Settings, assignment: &Assignment) -> bool {
     assignment.client.is_none_or(|client| settings.policy.is_trusted(client))
 }
 
@@ -108,17 +108,21 @@ async fn header(core: &Core, assignment: &Assignment, form: Form) -> Result<Vec<
 
 /// Returns the hash of the body as it is sent; hashes it unless another copy has.
 async fn body_digest(core: &Core, assignment: &Assignment, form: Form) -> Result<BodyDigest, ContentError> {
+    if assignment.is_merged {
+        return hashed(core, assignment, form).await;
+    }
     let form_of_body = BodyForm::new(assignment.content, form.recoded, assignment.is_report, &assignment.prefix);
     let shared = core.dkim.digest(form_of_body);
-    let hash = || async {
-        let mut message = MessageHash::default();
-        let sent = BodyProgress::unsigned(assignment, form);
-        sent.each_while(core, assignment, |octets| {
-            message.push(octets);
-            true
-        })
-        .await?;
-        Ok::<_, ContentError>(message.finish().1)
-    };
-    shared.get_or_try_init(hash).await.copied()
+    shared.get_or_try_init(|| hashed(core, assignment, form)).await.copied()
+}
+
+async fn hashed(core: &Core, assignment: &Assignment, form: Form) -> Result<BodyDigest, ContentError> {
+    let mut message = MessageHash::default();
+    let sent = BodyProgress::unsigned(assignment, form);
+    sent.each_while(core, assignment, |octets| {
+        message.push(octets);
+        true
+    })
+    .await?;
+    Ok(message.finish().1)
 }

@@ -166,7 +166,7 @@ async fn header(settings: &Settings, fields: &[u8]) -> Result<Option<(Vec<u8>, b
 }
 
 /// Reads the header of the stored content.
-fn stored_header(core: &Core, assignment: &Assignment) -> io::Result<Vec<u8>> {
+pub(super) fn stored_header(core: &Core, assignment: &Assignment) -> io::Result<Vec<u8>> {
     let len = assignment.content_len();
     let mut read = Vec::new();
     loop {

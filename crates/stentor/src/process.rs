@@ -140,6 +140,7 @@ fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<ReloadPlan
     settings.read_roots().map_err(|diagnostic| vec![*diagnostic])?;
     let warnings = settings.read_dkim_keys()?;
     settings.config.warnings.extend(warnings);
+    settings.read_copy_key().map_err(|why| vec![settings.config.tls_diagnostic(why.to_string())])?;
     Ok(ReloadPlan { settings, kept, certificates, security })
 }
 

@@ -20,6 +20,7 @@ use stentor_config::{Config, Diagnostic, Listener, Service};
 use stentor_control::{Control, ControlServer};
 use stentor_core::clock::Clock;
 use stentor_core::committer::Committer;
+use stentor_core::copies::CopyKeyError;
 use stentor_core::hub::Hub;
 use stentor_core::memory::MemoryGroup;
 use stentor_core::name_servers;
@@ -95,6 +96,8 @@ pub enum StartError {
     Tls(Vec<Diagnostic>),
     #[error("{}", lines(.0))]
     Dkim(Vec<Diagnostic>),
+    #[error("key of return paths and unsubscribe links: {0}")]
+    CopyKey(#[from] CopyKeyError),
     #[error("TLS for HTTP: {0}")]
     Https(stentor_tls::TlsError),
     #[error("cannot start a thread: {0}")]
@@ -225,10 +228,12 @@ impl Server {
     /// Starts everything.
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let clock = Clock::start();
-        let settings = Arc::new(read_settings(config)?);
-        let config = &settings.config;
-        let mut accepted = submission::AcceptedIds::ask(config.submission.folder.as_deref());
+        let mut settings = read_settings(config)?;
+        let mut accepted = submission::AcceptedIds::ask(settings.config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
+        settings.read_copy_key()?;
+        let settings = Arc::new(settings);
+        let config = &settings.config;
         // Bind the ports for mail and HTTP before anything is written or mail is tried; those of [acme] need
         // certificates.
         let sockets = sockets(config)?;

@@ -20,6 +20,7 @@ use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::intake::{IntakeRefusal, Job};
 use stentor_core::memory::PIECE_BYTES;
 use stentor_core::own::{MessageIds, hand_in_last};
+use stentor_core::stored_message::StoredMessage;
 use stentor_core::verb::QueueChange;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
@@ -55,7 +56,7 @@ async fn carry_out(
     let found = core.with(|hub, _| {
         let message = hub.store.in_quarantine(id)?;
         let shape = (message.eight_bit(), message.smtputf8(), message.message_id().to_owned());
-        Some((message.prefix().to_vec(), message.content(), shape, message.envelope().require_tls))
+        Some((message.prefix().to_vec(), StoredMessage::of(message), shape, message.envelope().require_tls))
     });
     let Some((prefix, from, (eight_bit, smtputf8, message_id), require_tls)) = found else {
         return Err(Problem::new(ErrorCode::NotFound, format!("no message {id} is in the quarantine")));
@@ -111,7 +112,7 @@ fn resent(core: &Core, copy: MessageId, to: &str) -> String {
 }
 
 /// Stores the content again except its last piece; returns the new id, that piece, and the total octets.
-async fn put(core: &Arc<Core>, from: ContentId) -> io::Result<(ContentId, Vec<u8>, u64)> {
+async fn put(core: &Arc<Core>, from: StoredMessage) -> io::Result<(ContentId, Vec<u8>, u64)> {
     let content = core.next_content_id();
     let (mut last, mut size) = (Vec::new(), 0);
     let stored = loop {
@@ -140,12 +141,12 @@ async fn put(core: &Arc<Core>, from: ContentId) -> io::Result<(ContentId, Vec<u8
 }
 
 /// Reads a piece on the blocking pool; only the last one is incomplete.
-async fn read(core: &Arc<Core>, from: ContentId, at: u64) -> io::Result<Vec<u8>> {
+async fn read(core: &Arc<Core>, from: StoredMessage, at: u64) -> io::Result<Vec<u8>> {
     let core = core.clone();
     let work = move || {
         let (mut piece, mut filled) = (vec![0; PIECE_BYTES as usize], 0);
         while filled < piece.len() {
-            match core.reader.read_at(from.0, at + filled as u64, &mut piece[filled..])? {
+            match from.read_at(&core.reader, at + filled as u64, &mut piece[filled..])? {
                 0 => break,
                 count => filled += count,
             }

@@ -9,7 +9,7 @@
 //! file invalidates all links.
 
 use std::collections::{HashSet, VecDeque};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -17,11 +17,10 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use parking_lot::Mutex;
 use sha2::Sha256;
-use stentor_core::files::{self, replace};
+use stentor_core::secret_key::{self, KEY_BYTES};
 use stentor_queue::ids::{MessageId, Ms};
 
 const FILE: &str = "quarantine.key";
-const KEY_BYTES: usize = 32;
 const SEAL_BYTES: usize = 32;
 /// Context of the seal, and layout of a token: message, expiry (8 octets each, big-endian), recipient, seal.
 const CONTEXT: &[u8] = b"stentor quarantine link 1\0";
@@ -51,7 +50,7 @@ impl Links {
     /// Loads the existing key, if any. Blocks.
     pub fn load(data_dir: &Path) -> Links {
         let links = Links { path: data_dir.join(FILE), ..Links::default() };
-        match links.read() {
+        match secret_key::read(&links.path) {
             Ok(Some(key)) => drop(links.key.set(key)),
             Ok(None) => {}
             Err(error) => {
@@ -61,30 +60,12 @@ impl Links {
         links
     }
 
-    fn read(&self) -> io::Result<Option<[u8; KEY_BYTES]>> {
-        let Some(octets) = files::read(&self.path, KEY_BYTES as u64 + 1)? else { return Ok(None) };
-        let damaged = || {
-            io::Error::new(
-                ErrorKind::InvalidData,
-                "not a key of 32 octets; remove the file to create a \
-            new key",
-            )
-        };
-        octets.try_into().map(Some).map_err(|_| damaged())
-    }
-
     /// The key, created durably if missing. Blocks.
     fn key(&self) -> io::Result<&[u8; KEY_BYTES]> {
         if let Some(key) = self.key.get() {
             return Ok(key);
         }
-        let key = if let Some(key) = self.read()? {
-            key
-        } else {
-            let key = stentor_config::keys::random::<KEY_BYTES>();
-            replace(&self.path, &key, 0o600)?;
-            key
-        };
+        let key = secret_key::read_or_create(&self.path)?;
         Ok(self.key.get_or_init(|| key))
     }
 

@@ -25,9 +25,10 @@ use stentor_core::Core;
 use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
 use stentor_core::intake::IntakeRefusal;
+use stentor_core::stored_message::StoredMessage;
 use stentor_core::verb::{QueueChange, ReleasedPart};
 use stentor_queue::event::Fate;
-use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
+use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
@@ -225,12 +226,12 @@ async fn message_ids(core: &Arc<Core>, found: &[QuarantinedRecipients]) -> Vec<S
 /// Where a row's content is.
 struct Place {
     prefix: Vec<u8>,
-    content: ContentId,
+    stored: StoredMessage,
 }
 
 impl Place {
     fn of(message: &Message) -> Place {
-        Place { prefix: message.prefix().to_vec(), content: message.content() }
+        Place { prefix: message.prefix().to_vec(), stored: StoredMessage::of(message) }
     }
 }
 
@@ -334,7 +335,7 @@ fn view(hub: &Hub, message: &Message, ids: &IdSet, expire_ms: Ms) -> Quarantined
 async fn seen(core: &Arc<Core>, place: Place, header_only: bool) -> std::io::Result<preview::DecodedMessage> {
     let core = core.clone();
     let looked = tokio::task::spawn_blocking(move || {
-        let mut read = |at, piece: &mut [u8]| core.reader.read_at(place.content.0, at, piece);
+        let mut read = |at, piece: &mut [u8]| place.stored.read_at(&core.reader, at, piece);
         preview::look(&place.prefix, header_only, &mut read)
     });
     looked.await.unwrap_or_else(|error| Err(std::io::Error::other(error)))

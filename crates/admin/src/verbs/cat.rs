@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use stentor_control::{ControlReply, ErrorCode, Part, Requester};
+use stentor_core::stored_message::StoredMessage;
 use stentor_core::{Core, log};
-use stentor_queue::ids::{ContentId, MessageId};
+use stentor_queue::ids::MessageId;
 use tokio::sync::mpsc;
 
 use super::author::who;
@@ -24,9 +25,9 @@ pub async fn cat(
     let found = core.with(|hub, _| {
         let queued = hub.store.no_of(id).and_then(|no| hub.store.message(no));
         let message = queued.or_else(|| hub.store.in_quarantine(id))?;
-        Some((message.prefix().to_vec(), message.content()))
+        Some((message.prefix().to_vec(), StoredMessage::of(message)))
     });
-    let Some((prefix, content)) = found else {
+    let Some((prefix, stored)) = found else {
         return ControlReply::error(ErrorCode::NotFound, format!("no message {id} is in the queue or the quarantine"));
     };
     if part != Part::Header {
@@ -40,7 +41,7 @@ pub async fn cat(
         if !wanted.is_empty() && pieces.send(wanted).await.is_err() || cut.is_over() {
             break;
         }
-        match read(core, content, at).await {
+        match read(core, stored, at).await {
             Ok(read) if read.is_empty() => break,
             Ok(read) => {
                 at += read.len() as u64;
@@ -56,11 +57,11 @@ pub async fn cat(
 }
 
 /// Reads the next octets on the blocking pool.
-async fn read(core: &Arc<Core>, content: ContentId, at: u64) -> std::io::Result<Vec<u8>> {
+async fn read(core: &Arc<Core>, stored: StoredMessage, at: u64) -> std::io::Result<Vec<u8>> {
     let core = core.clone();
     let read = tokio::task::spawn_blocking(move || {
         let mut piece = vec![0; PIECE_BYTES];
-        let n = core.reader.read_at(content.0, at, &mut piece)?;
+        let n = stored.read_at(&core.reader, at, &mut piece)?;
         piece.truncate(n);
         Ok(piece)
     });

@@ -20,6 +20,14 @@ use crate::verb::VerbJob;
 /// Addresses beyond `addresses_max` that recipients of DSNs may use.
 const REPORT_ADDRESSES: usize = 100_000;
 
+/// A content, and how much of it is the message and its recipients' merge values.
+#[derive(Clone, Copy)]
+struct ContentOctets {
+    content: ContentId,
+    message: u64,
+    merge: u64,
+}
+
 /// An envelope that becomes a message.
 pub(super) struct AcceptedEnvelope {
     pub accept: Accept,
@@ -107,14 +115,15 @@ impl<L: Log> Committer<L> {
         answer: Answer<()>,
         planned: &mut Vec<BatchEffect>,
     ) {
-        let Submission { first, content, last, size, envelopes, held, fate_records, assigned } = submission;
+        let Submission { first, content, last, size, merge_bytes, envelopes, held, fate_records, assigned } = submission;
+        let octets = ContentOctets { content, message: size - merge_bytes, merge: merge_bytes };
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
         for mut envelope in envelopes {
             let is_quarantined = envelope.is_quarantined;
             let taken = std::mem::replace(&mut envelope.taken, AcceptanceFacts::local(""));
             let own = id.unwrap_or_else(|| self.core.next_message_id());
-            match self.accept(hub, own, content, size, envelope) {
+            match self.accept(hub, own, octets, envelope) {
                 // The client is told the id of the first message with a recipient.
                 Ok(accept) if accept.recipients.is_empty() => {}
                 Ok(accept) => {
@@ -159,7 +168,7 @@ impl<L: Log> Committer<L> {
             let by = audit.as_ref().map(|audit| audit.who.as_str());
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
-        let is_whole = last.len() as u64 == size;
+        let is_whole = last.len() as u64 == size && merge_bytes == 0;
         planned.push(BatchEffect::Message {
             accepts,
             content,
@@ -176,8 +185,7 @@ impl<L: Log> Committer<L> {
         &mut self,
         hub: &mut Hub,
         id: MessageId,
-        content: ContentId,
-        size: u64,
+        octets: ContentOctets,
         envelope: NewEnvelope,
     ) -> Result<Accept, IntakeRefusal> {
         let mut params = Vec::new();
@@ -206,8 +214,8 @@ impl<L: Log> Committer<L> {
         hub.store.refer(&recipients);
         Ok(Accept {
             id,
-            content,
-            size: size + envelope.prefix.len() as u64,
+            content: octets.content,
+            size: octets.message + envelope.prefix.len() as u64,
             accepted: self.core.clock.now(),
             sender: envelope.sender,
             class: envelope.class,
@@ -226,6 +234,7 @@ impl<L: Log> Committer<L> {
             given_sender: envelope.given_sender,
             held_by: envelope.held_by.map(String::from),
             require_tls: envelope.require_tls,
+            merge_bytes: octets.merge,
         })
     }
 

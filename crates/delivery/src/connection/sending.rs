@@ -10,7 +10,7 @@ use stentor_smtp::client::{ClientError, TxRcpt, TxSpec};
 
 use super::super::body::{self, BodyProgress, ContentError, Form};
 use super::super::protection::Mail;
-use super::super::{dkim, generic, loops, outcome, report_counts};
+use super::super::{copies, dkim, generic, loops, merge, outcome, report_counts};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, PROGRESS_MS, UNREADABLE, UNSIGNED};
 
 /// Domains whose reports count a session.
@@ -32,6 +32,10 @@ impl Connection {
                 self.is_starved = self.held.is_none();
             }
             let Some(mut assignment) = self.held.take() else { return };
+            if let Err(error) = merge::render(&self.core, &mut assignment) {
+                self.not_prepared(&assignment, error);
+                continue;
+            }
             if assignment.tried.is_none()
                 && assignment.generic.is_none()
                 && generic::applies(&self.settings, &self.target)
@@ -154,9 +158,10 @@ impl Connection {
     /// Returns the form for this host, and the octets in that form.
     async fn prepare(&mut self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
         body::load(&self.core, assignment)?;
-        let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit).await?;
-        // A replaced key is used at once, also on open connections.
+        // Replaced keys and settings are used at once, also on open connections.
         let settings = self.core.settings();
+        copies::render(&self.core, &settings, assignment)?;
+        let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit).await?;
         if dkim::applies(&settings, &self.target) {
             self.sign(&settings, assignment, form).await?;
         }

@@ -105,6 +105,11 @@ impl Choice<'_> {
         let Some(flow) = self.state.messages.flow(no) else {
             return self.waits.remove_gone_at(&mut self.state.sites, site, no);
         };
+        if !taken.is_final {
+            let has_own_copies = self.store.message(no).is_some_and(|message| message.envelope().merge_bytes > 0);
+            let max = self.state.flows.get(flow).rules.recipients_max.or(has_own_copies.then_some(1));
+            taken.max = taken.max.min(max.map_or(usize::MAX, |max| max.max(1)));
+        }
         let entry = self.state.sites.get(site);
         let only = entry.domains.min().filter(|_| entry.domains.len() == 1).map(DomainId);
         let mixes = entry.mixes_domains;

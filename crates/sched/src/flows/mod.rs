@@ -95,6 +95,8 @@ pub struct FlowRules {
     pub suspend_posts: Option<u32>,
     /// Duration of permanent refusals before a subscriber is suspended.
     pub suspend_ms: Option<Ms>,
+    /// Most recipients of a transaction; `None`: as many as the site takes.
+    pub recipients_max: Option<usize>,
 }
 
 impl Default for FlowRules {
@@ -107,6 +109,7 @@ impl Default for FlowRules {
             coalesce_over: None,
             suspend_posts: None,
             suspend_ms: None,
+            recipients_max: None,
         }
     }
 }

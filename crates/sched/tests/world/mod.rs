@@ -337,6 +337,8 @@ impl World {
 
     fn next_work(&mut self, conn: ConnId) {
         let Some(work) = self.sched.take_work(&self.store, conn, self.now) else { return };
+        let is_alone = self.store.message(work.no).is_some_and(|message| message.list() == Some(rules::SHORT));
+        assert!(!is_alone || work.ids.len() == 1, "copies of their own share a transaction");
         assert!(!self.stopped && !work.ids.is_empty());
         self.check_verbs(&work);
         assert!(work.ids.len() <= self.cfg.recipients_per_transaction_max);

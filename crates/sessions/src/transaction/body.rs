@@ -134,6 +134,35 @@ impl Transaction {
         }
     }
 
+    /// Adds the recipients' merge values ([`stentor_copies::MergeTable`]).
+    pub fn merge(&mut self, values: Vec<u8>) {
+        self.merge = values;
+    }
+
+    /// Stores the message and the merge values behind it, except for the rest of these, which replaces `last`.
+    ///
+    /// # Errors
+    /// A piece cannot be stored.
+    pub(super) async fn store_values(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        last: &mut Vec<u8>,
+    ) -> Result<(), IntakeRefusal> {
+        let mut values = std::mem::take(&mut self.merge);
+        let rest = values.split_off(values.len() - values.len().min(PIECE_BYTES as usize));
+        let size_max = settings.config.message_size_bytes_max + values.len() as u64 + rest.len() as u64;
+        for octets in [std::mem::replace(last, rest), values] {
+            for piece in octets.chunks(PIECE_BYTES as usize) {
+                self.store_piece(core, piece.to_vec(), size_max).await;
+                if let Some(refused) = self.failed {
+                    return Err(refused);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Stores a piece; waits until it is written, so that one piece at a time is in memory.
     pub(super) async fn store_piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
         let Some(memory) = &mut self.memory else { return };

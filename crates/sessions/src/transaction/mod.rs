@@ -128,6 +128,8 @@ pub struct Transaction {
     list_fields: ListFields,
     id: MessageId,
     pieces: Option<Pieces>,
+    /// Merge values of its recipients, to be stored behind it.
+    merge: Vec<u8>,
     /// Why a piece could not be stored; the rest of the body is dropped.
     failed: Option<IntakeRefusal>,
     /// From 354 on, until it is on its way to the committer.
@@ -257,6 +259,7 @@ impl Transaction {
             protocol: "SMTP",
             tls: None,
             certificate: None,
+            merge: Vec::new(),
             submitted: None,
             edit: None,
             own_octets: 0,
@@ -462,6 +465,14 @@ impl Transaction {
         mut end: EndOfData,
         named: u64,
     ) -> Reply {
+        let merge_bytes = self.merge.len() as u64;
+        if merge_bytes > 0
+            && let Err(refused) = self.store_values(core, settings, &mut end.last).await
+        {
+            let reply = refused.reply();
+            self.refused_with(core, &reply, Totals::of(&end, named));
+            return reply;
+        }
         let size = self.stored() + end.last.len() as u64;
         let content = self.pieces.as_ref().map_or_else(|| core.next_content_id(), |pieces| pieces.content);
         self.note_post(core, settings, (content, &envelopes), &end.last);
@@ -470,7 +481,7 @@ impl Transaction {
         let held = self.wishes.hold.is_some();
         let success = self.success(content, size, &last);
         let submission =
-            Submission { first: self.id, content, last, size, envelopes, held, fate_records: Vec::new(), assigned };
+            Submission { first: self.id, content, last, size, merge_bytes, envelopes, held, fate_records: Vec::new(), assigned };
         let (answer, ticket) = oneshot::channel();
         let begun = Instant::now();
         core.intake.push(Job::Accept { submission, answer });

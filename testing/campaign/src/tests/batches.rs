@@ -101,7 +101,7 @@ impl Bench {
         let (first, content, size) = (self.core.next_message_id(), self.core.next_content_id(), body.len() as u64);
         let (last, envelopes, fate_records) = (Arc::new(body), vec![envelope], Vec::new());
         let submission =
-            Submission { first, content, last, size, envelopes, held: false, fate_records, assigned: None };
+            Submission { first, content, last, size, merge_bytes: 0, envelopes, held: false, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         (first, ticket)
     }
@@ -119,7 +119,7 @@ impl Bench {
         let (answer, ticket) = oneshot::channel();
         let (envelopes, fate_records) = (vec![envelope], Vec::new());
         let submission =
-            Submission { first, content, last, size, envelopes, held: false, fate_records, assigned: None };
+            Submission { first, content, last, size, merge_bytes: 0, envelopes, held: false, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         self.answer(ticket).unwrap();
         first

@@ -1,0 +1,52 @@
+//! What copies of a list's or sender's mail have of their own: the keys `verp`, `one_click` and `copy_fields`.
+
+use stentor_copies::{CopySettings, FieldTemplate, OwnFields, VerpTemplate};
+
+use super::dkim::DkimConfig;
+use super::raw::{Context, Section};
+use super::tables::ListSpot;
+
+/// Reads the keys. `has_links`: `link_base` in [http] is set.
+pub(super) fn read(section: &Section<'_>, has_links: bool) -> CopySettings {
+    let context = section.context;
+    let verp = section.text("verp").and_then(|text| {
+        let template = match text.value {
+            "plain" => Ok(VerpTemplate::plain()),
+            "tagged" => Ok(VerpTemplate::tagged()),
+            template => VerpTemplate::parse(template),
+        };
+        template.map_err(|why| context.error(text.span, format!("`verp`: {why}, or \"plain\" or \"tagged\""))).ok()
+    });
+    let one_click = section.flag("one_click", false);
+    if one_click && !has_links {
+        let message = "`one_click` needs `link_base` in [http]: the HTTPS address at which subscribers reach this \
+            server; write, for instance, link_base = \"https://lists.example.org\"";
+        context.error(section.span_of("one_click"), message.to_owned());
+    }
+    let mut fields = Vec::new();
+    for text in section.texts("copy_fields").unwrap_or_default() {
+        match FieldTemplate::parse(text.value) {
+            Ok(field) => fields.push(field),
+            Err(why) => context.error(text.span, why.to_string()),
+        }
+    }
+    let fields = OwnFields::new(fields).unwrap_or_else(|why| {
+        context.error(section.span_of("copy_fields"), why.to_string());
+        OwnFields::default()
+    });
+    CopySettings { verp, one_click, fields }
+}
+
+/// Warns of lists whose unsubscribe links no signature covers (RFC 8058 section 3.1).
+pub(super) fn check_signed(context: &Context<'_>, lists: &[ListSpot], dkim: &[DkimConfig]) {
+    for ListSpot { value, address_span, .. } in lists.iter().filter(|list| list.value.flow.copies.one_click) {
+        let domain = value.list.settings().address.domain();
+        if !dkim.iter().any(|signing| signing.lists && signing.covers(domain)) {
+            let message = format!(
+                "`one_click` without a DKIM signature of {domain}: receivers ignore unsigned unsubscribe links; \
+                 `stentor dkim new {domain}` makes keys and prints the section for them"
+            );
+            context.warn(address_span.clone(), message);
+        }
+    }
+}

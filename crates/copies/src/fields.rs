@@ -1,0 +1,135 @@
+//! Header fields with values of the copy, such as `Feedback-ID: {list}:example`, and the removal of fields that a copy
+//! has of its own.
+
+use stentor_mime::field;
+
+use crate::template::{CopyValues, Template, TemplateError};
+
+/// Longest line (RFC 5322 section 2.1.1).
+const LINE_BYTES_MAX: usize = 998;
+const FIELDS_MAX: usize = 20;
+
+/// An invalid field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    #[error("`{0}` is not a field; write, for instance, `Feedback-ID: {{list}}:example`")]
+    NoColon(String),
+    #[error("`{0}` cannot be set for each copy; possible: To, Feedback-ID, names that begin with `X-` or `List-`")]
+    Name(String),
+    #[error("the value has a line break or another control character")]
+    Control,
+    #[error("more than {FIELDS_MAX} fields")]
+    TooMany,
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// One field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldTemplate {
+    name: String,
+    value: Template,
+}
+
+impl FieldTemplate {
+    /// Parses `Name: value`, with values of the copy in braces.
+    ///
+    /// # Errors
+    /// The name must not differ by copy, or the value is invalid.
+    pub fn parse(text: &str) -> Result<FieldTemplate, FieldError> {
+        let (name, value) = text.split_once(':').ok_or_else(|| FieldError::NoColon(text.to_owned()))?;
+        let is_token = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let begins = |prefix: &str| {
+            name.len() > prefix.len() && name.as_bytes()[..prefix.len()].eq_ignore_ascii_case(prefix.as_bytes())
+        };
+        let is_named = ["To", "Feedback-ID"].iter().any(|known| name.eq_ignore_ascii_case(known));
+        let is_own = is_named || begins("X-") || begins("List-");
+        if !is_token || !is_own {
+            return Err(FieldError::Name(name.to_owned()));
+        }
+        if value.chars().any(char::is_control) {
+            return Err(FieldError::Control);
+        }
+        Ok(FieldTemplate { name: name.to_owned(), value: Template::parse(value.trim())? })
+    }
+}
+
+/// The fields of a list's or sender's copies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnFields {
+    fields: Vec<FieldTemplate>,
+}
+
+impl OwnFields {
+    /// # Errors
+    /// There are too many.
+    pub fn new(fields: Vec<FieldTemplate>) -> Result<OwnFields, FieldError> {
+        if fields.len() > FIELDS_MAX { Err(FieldError::TooMany) } else { Ok(OwnFields { fields }) }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Appends the fields of a copy, each one line. A field with a character that is not printable ASCII, or that is too
+    /// long, is left out: such values are in no address that fits in one.
+    pub fn render(&self, values: &CopyValues<'_>, out: &mut Vec<u8>) {
+        for field in &self.fields {
+            let value = field.value.render(values, "");
+            let is_printable = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+            if is_printable && field.name.len() + 2 + value.len() <= LINE_BYTES_MAX {
+                out.extend_from_slice(format!("{}: {value}\r\n", field.name).as_bytes());
+            }
+        }
+    }
+}
+
+/// Returns the names of the fields of a header section.
+pub(crate) fn names(header: &[u8]) -> impl Iterator<Item = &[u8]> {
+    field::lines(header).filter_map(|whole| field::split(whole).map(|(name, _)| name))
+}
+
+/// Returns the lines of a header section without the fields of these names; `None` if it has none of them.
+pub(crate) fn without(header: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    let is_removed = |whole: &[u8]| field::split(whole).is_some_and(|(name, _)| is_removed(name));
+    if !field::lines(header).any(|whole| is_removed(whole)) {
+        return None;
+    }
+    Some(field::lines(header).filter(|whole| !is_removed(whole)).flatten().copied().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_have_the_copys_values() {
+        let values = CopyValues { sender: "b@l.example", recipient: "ann@x.example", list: "news", message: "9F" };
+        let fields = ["Feedback-ID: {message}:{list}:example", "X-To:{recipient}"];
+        let fields = fields.map(|text| FieldTemplate::parse(text).unwrap());
+        let own = OwnFields::new(fields.to_vec()).unwrap();
+        let mut out = Vec::new();
+        own.render(&values, &mut out);
+        assert_eq!(out, b"Feedback-ID: 9F:news:example\r\nX-To: ann@x.example\r\n");
+        let mut out = Vec::new();
+        own.render(&CopyValues { recipient: "\u{fc}\r\nBcc: x@y", ..values }, &mut out);
+        assert_eq!(out, b"Feedback-ID: 9F:news:example\r\n");
+    }
+
+    #[test]
+    fn wrong_fields() {
+        for wrong in ["Subject: x", "X-: a", "X a: b", "X-A", "From: {recipient}", "X-A: {who}", "X-A: a\r\nBcc: b"] {
+            assert!(FieldTemplate::parse(wrong).is_err(), "{wrong}");
+        }
+        let one = FieldTemplate::parse("X-A: b").unwrap();
+        assert_eq!(OwnFields::new(vec![one; FIELDS_MAX + 1]), Err(FieldError::TooMany));
+    }
+
+    #[test]
+    fn named_fields_are_removed_with_their_folds() {
+        let header = b"A: 1\r\nList-Unsubscribe: <x>,\r\n <y>\r\nB: 2\r\n";
+        let is_removed = |name: &[u8]| name.eq_ignore_ascii_case(b"list-unsubscribe");
+        assert_eq!(without(header, is_removed).unwrap(), b"A: 1\r\nB: 2\r\n");
+        assert_eq!(without(b"A: 1\r\n", is_removed), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! Text with values of the copy in braces: `{local}+{user}={host}@{domain}`.
+
+use std::fmt;
+
+/// Values that differ by copy or message.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyValues<'a> {
+    /// Envelope sender; not null.
+    pub sender: &'a str,
+    pub recipient: &'a str,
+    /// Name of the list; empty for other mail.
+    pub list: &'a str,
+    /// Queue id of the message.
+    pub message: &'a str,
+}
+
+/// A value by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// Local part and domain of the sender.
+    Local,
+    Domain,
+    /// Local part and domain of the recipient.
+    User,
+    Host,
+    /// Seal of sender and recipient.
+    Tag,
+    List,
+    Message,
+    Recipient,
+}
+
+const NAMES: [(&str, Value); 8] = [
+    ("local", Value::Local),
+    ("domain", Value::Domain),
+    ("user", Value::User),
+    ("host", Value::Host),
+    ("tag", Value::Tag),
+    ("list", Value::List),
+    ("message", Value::Message),
+    ("recipient", Value::Recipient),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text(Box<str>),
+    Value(Value),
+}
+
+/// An invalid template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    #[error("`{{{0}}}` is not a value; values: {values}", values = Names)]
+    UnknownValue(String),
+    #[error("a brace is not closed")]
+    OpenBrace,
+    #[error("{0}")]
+    Form(&'static str),
+}
+
+struct Names;
+
+impl fmt::Display for Names {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (name, _)) in NAMES.iter().enumerate() {
+            write!(out, "{}{{{name}}}", if position == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// A parsed template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Template {
+    pub(crate) pieces: Vec<Piece>,
+}
+
+impl Template {
+    pub(crate) fn parse(text: &str) -> Result<Template, TemplateError> {
+        let (mut pieces, mut rest) = (Vec::new(), text);
+        while let Some((before, behind)) = rest.split_once('{') {
+            let (name, behind) = behind.split_once('}').ok_or(TemplateError::OpenBrace)?;
+            let value = NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+            let value = value.ok_or_else(|| TemplateError::UnknownValue(name.to_owned()))?;
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.into()));
+            }
+            pieces.push(Piece::Value(value));
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.into()));
+        }
+        Ok(Template { pieces })
+    }
+
+    pub(crate) fn has(&self, value: Value) -> bool {
+        self.pieces.contains(&Piece::Value(value))
+    }
+
+    /// Returns the text with the copy's values. `tag` is used only where the template has it.
+    pub(crate) fn render(&self, values: &CopyValues<'_>, tag: &str) -> String {
+        let sender = values.sender.rsplit_once('@').unwrap_or((values.sender, ""));
+        let recipient = values.recipient.rsplit_once('@').unwrap_or((values.recipient, ""));
+        let mut out = String::with_capacity(96);
+        for piece in &self.pieces {
+            out.push_str(match piece {
+                Piece::Text(text) => text,
+                Piece::Value(Value::Local) => sender.0,
+                Piece::Value(Value::Domain) => sender.1,
+                Piece::Value(Value::User) => recipient.0,
+                Piece::Value(Value::Host) => recipient.1,
+                Piece::Value(Value::Tag) => tag,
+                Piece::Value(Value::List) => values.list,
+                Piece::Value(Value::Message) => values.message,
+                Piece::Value(Value::Recipient) => values.recipient,
+            });
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_replace_their_names() {
+        let values = CopyValues { sender: "news@l.example", recipient: "ann@x.example", list: "news", message: "9F" };
+        let template = Template::parse("a{local}+{tag}-{user}={host}@{domain} {list}{message}{recipient}").unwrap();
+        assert_eq!(template.render(&values, "t"), "anews+t-ann=x.example@l.example news9Fann@x.example");
+        assert_eq!(Template::parse("").unwrap().render(&values, ""), "");
+    }
+
+    #[test]
+    fn wrong_templates() {
+        let unknown = Template::parse("{locl}").unwrap_err().to_string();
+        assert!(unknown.starts_with("`{locl}` is not a value; values: {local}, {domain}"), "{unknown}");
+        assert_eq!(Template::parse("{local").unwrap_err(), TemplateError::OpenBrace);
+    }
+}

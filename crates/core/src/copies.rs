@@ -1,0 +1,140 @@
+//! Which mail has copies of its own, and the key that seals their return paths and links.
+//!
+//! Promise: mail of lists and senders without such settings costs one look at an empty table. The key
+//! (`copies.key` in the data directory) is created when a configuration first needs it, and read again at each reload.
+//!
+//! Failure: without a usable key the server does not start, and a reload changes nothing: copies would leave without
+//! their links.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use stentor_config::Config;
+use stentor_copies::{CopyKey, CopySettings, CopyValues, Issuer, Membership, OwnParts};
+use stentor_queue::ids::Ms;
+
+use super::secret_key;
+
+const FILE: &str = "copies.key";
+
+/// The key file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct CopyKeyError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The settings of all copies, in force until the next reload.
+#[derive(Default)]
+pub struct CopyRules {
+    lists: HashMap<Arc<str>, CopySettings, FixedState>,
+    /// By the sender's domain.
+    senders: HashMap<Box<str>, CopySettings, FixedState>,
+    link_base: Option<String>,
+    key: Option<CopyKey>,
+}
+
+impl CopyRules {
+    pub fn new(config: &Config) -> CopyRules {
+        let lists = config.lists.iter().filter(|list| !list.flow.copies.is_empty());
+        let lists = lists.map(|list| (list.list.name().clone(), list.flow.copies.clone()));
+        let senders = config.sending.senders.iter().filter(|(_, flow)| !flow.copies.is_empty());
+        let senders = senders.map(|(domain, flow)| (domain.as_str().into(), flow.copies.clone()));
+        CopyRules {
+            lists: lists.collect(),
+            senders: senders.collect(),
+            link_base: config.http.link_base.clone(),
+            key: None,
+        }
+    }
+
+    /// Reads the key, and creates it if it is needed. Blocks.
+    ///
+    /// # Errors
+    /// There is no usable key, and none can be created.
+    pub fn read_key(&mut self, data_dir: &Path) -> Result<(), CopyKeyError> {
+        let path = data_dir.join(FILE);
+        let is_needed = !self.lists.is_empty() || !self.senders.is_empty();
+        let key = if is_needed { secret_key::read_or_create(&path).map(Some) } else { secret_key::read(&path) };
+        self.key = key.map_err(|source| CopyKeyError { path, source })?.map(|key| CopyKey::new(&key));
+        Ok(())
+    }
+
+    /// Returns the settings for mail of a list, or else of a sender; `None`: all copies are equal.
+    pub fn of(&self, list: &str, sender: &str) -> Option<&CopySettings> {
+        if !list.is_empty() {
+            return self.lists.get(list);
+        }
+        if self.senders.is_empty() {
+            return None;
+        }
+        let (local, domain) = sender.rsplit_once('@')?;
+        self.senders.get(domain).filter(|_| !is_forwarded(local))
+    }
+
+    /// Returns what the copy for one recipient has of its own.
+    pub fn render(&self, settings: &CopySettings, values: &CopyValues<'_>, now: Ms) -> OwnParts {
+        let Some(key) = &self.key else { return OwnParts::default() };
+        settings.render(values, Issuer { key, link_base: self.link_base.as_deref(), now_ms: now })
+    }
+
+    /// Verifies the token of an unsubscribe link.
+    pub fn membership(&self, token: &str, now: Ms) -> Option<Membership> {
+        Membership::open(token, self.key.as_ref()?, now)
+    }
+
+    pub fn key(&self) -> Option<&CopyKey> {
+        self.key.as_ref()
+    }
+}
+
+/// Whether mail with this local part of a sender was forwarded (SRS). A return path within it could not be read again.
+fn is_forwarded(local: &str) -> bool {
+    let begin = local.as_bytes().get(..4);
+    begin.is_some_and(|begin| begin.eq_ignore_ascii_case(b"SRS0") || begin.eq_ignore_ascii_case(b"SRS1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> CopyRules {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("news.subscribers"), "").unwrap();
+        let file = folder.path().join("stentor.toml");
+        std::fs::write(&file, text).unwrap();
+        CopyRules::new(&stentor_config::check(&file).unwrap())
+    }
+
+    #[test]
+    fn copies_are_settled_by_list_or_senders_domain() {
+        let rules = rules(
+            "[http]\nlink_base = \"https://l.example\"\n\
+             [lists.news]\naddress = \"news@l.example\"\nsubscribers = \"news.subscribers\"\none_click = true\n\
+             [senders.\"shop.example\"]\nverp = \"plain\"\n[senders.\"plain.example\"]\nshare = 2\n",
+        );
+        assert!(rules.of("news", "news-bounces@l.example").unwrap().one_click);
+        assert!(rules.of("", "a@shop.example").unwrap().verp.is_some());
+        assert!(rules.of("other", "a@shop.example").is_none() && rules.of("", "a@plain.example").is_none());
+        assert!(rules.of("", "").is_none() && rules.of("", "SRS0=x=y=z=a@shop.example").is_none());
+    }
+
+    #[test]
+    fn the_key_is_made_when_needed_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rules = CopyRules::default();
+        rules.read_key(folder.path()).unwrap();
+        assert!(rules.key.is_none() && !folder.path().join(FILE).exists());
+        rules.senders.insert("x.example".into(), CopySettings::default());
+        rules.read_key(folder.path()).unwrap();
+        let first = std::fs::read(folder.path().join(FILE)).unwrap();
+        rules.read_key(folder.path()).unwrap();
+        assert!(rules.key.is_some() && std::fs::read(folder.path().join(FILE)).unwrap() == first);
+        std::fs::write(folder.path().join(FILE), "short").unwrap();
+        assert!(rules.read_key(folder.path()).unwrap_err().to_string().contains("remove the file"));
+    }
+}

@@ -1,0 +1,76 @@
+//! Gives a copy what it has of its own ([`stentor_copies`]): its return path, its unsubscribe link and further fields.
+//!
+//! Promise: these fields precede the content and replace fields of the same names in it; everything else is sent as
+//! stored. They are signed with the rest of the header ([`super::dkim`]). The sender in logs, reports and bounces of our
+//! own remains the stored one.
+//!
+//! Limits: a header over [`HEADER_BYTES_MAX`] keeps its fields of these names. A copy for several recipients, taken before a reload asked for copies of their own, is sent as it is.
+
+use std::borrow::Cow;
+use std::io;
+
+use stentor_addresses::header_octets;
+use stentor_copies::{CopyValues, OwnParts};
+use stentor_core::assignment::Assignment;
+use stentor_core::{Core, Settings};
+use stentor_mail::headers::HEADER_BYTES_MAX;
+
+use super::dkim::is_trusted;
+use super::{body, generic};
+
+/// Renders a copy's own parts. Repeated it does nothing.
+///
+/// # Errors
+/// The content cannot be read.
+pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> io::Result<()> {
+    if assignment.own.is_some() || assignment.len() != 1 {
+        return Ok(());
+    }
+    let Some(copies) = settings.copies.of(&assignment.list, &assignment.sender) else { return Ok(()) };
+    // Links are for mail of the sender's own, and anyone may write a sender.
+    if assignment.list.is_empty() && !is_trusted(settings, assignment) {
+        return Ok(());
+    }
+    body::load(core, assignment)?;
+    let message = assignment.id.to_string();
+    let values = CopyValues {
+        sender: assignment.wire_sender(),
+        recipient: assignment.address(0),
+        list: &assignment.list,
+        message: &message,
+    };
+    let own = settings.copies.render(copies, &values, core.clock.now());
+    if !own.fields.is_empty() {
+        replace_fields(core, &own, assignment)?;
+    }
+    assignment.own = Some(Box::new(own));
+    Ok(())
+}
+
+/// Removes the fields that the copy has of its own from our prefix and from the stored header.
+fn replace_fields(core: &Core, own: &OwnParts, assignment: &mut Assignment) -> io::Result<()> {
+    if let Some(prefix) = own.without_own(&assignment.prefix) {
+        assignment.size -= (assignment.prefix.len() - prefix.len()) as u64;
+        assignment.prefix = prefix;
+    }
+    let limit = HEADER_BYTES_MAX as usize;
+    let (header, instead_of) = match (assignment.wire_header(), &assignment.body) {
+        (Some((header, instead_of)), _) => (Cow::Borrowed(header), instead_of),
+        (None, Some(body)) => {
+            let end = header_octets(&body[..body.len().min(limit)]);
+            (Cow::Borrowed(&body[..end]), end as u64)
+        }
+        (None, None) => {
+            let header = generic::stored_header(core, assignment)?;
+            let octets = header.len() as u64;
+            (Cow::Owned(header), octets)
+        }
+    };
+    // The last field of a longer header may be incomplete.
+    if header.len() < limit
+        && let Some(header) = own.without_own(&header)
+    {
+        assignment.generic.get_or_insert_default().header = Some((header, instead_of));
+    }
+    Ok(())
+}
