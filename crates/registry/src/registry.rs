@@ -1,0 +1,316 @@
+//! The handle that the server's parts share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{OpenRegistryError, RegistryError, RegistryTrouble};
+use crate::index::{SuppressionIndex, SuppressionMatch};
+use crate::sqlite::SqliteStore;
+use crate::store::{EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, SuppressionQuery};
+use crate::suppression::{Suppression, SuppressionKey};
+use crate::writer::{RegistryJob, Writer, insert};
+use crate::{ENTRIES_PER_CHANGE_MAX, FILE, Ms};
+
+/// Jobs that wait for the writer; more wait in their callers.
+const JOBS_MAX: usize = 256;
+/// Rows of one listing at most.
+const ROWS_MAX: usize = 1_000;
+
+pub struct AddressRegistry {
+    index: Arc<SuppressionIndex>,
+    jobs: mpsc::Sender<RegistryJob>,
+    trouble: Arc<Mutex<Option<RegistryTrouble>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl AddressRegistry {
+    /// Opens or creates the registry in the data folder, and reads its entries.
+    pub fn open(data_dir: &Path) -> Result<AddressRegistry, OpenRegistryError> {
+        let path = data_dir.join(FILE);
+        AddressRegistry::start(Box::new(SqliteStore::open(&path)?), &path)
+    }
+
+    /// Creates a registry that is gone when it is dropped, for simulations.
+    pub fn in_memory() -> Result<AddressRegistry, OpenRegistryError> {
+        AddressRegistry::start(Box::new(SqliteStore::in_memory()?), Path::new(":memory:"))
+    }
+
+    /// Reads the entries of a store, and starts its thread. `path` is for errors.
+    pub fn start(mut store: Box<dyn RegistryStore>, path: &Path) -> Result<AddressRegistry, OpenRegistryError> {
+        let index = Arc::new(SuppressionIndex::default());
+        let loaded = store.load(&mut |entry| insert(&index, entry)).and_then(|()| store.folded());
+        loaded.map_err(|error| OpenRegistryError::Damaged { path: path.to_owned(), why: error.to_string() })?;
+        let (sender, jobs) = mpsc::channel(JOBS_MAX);
+        let trouble = Arc::default();
+        let writer = Writer { store, index: Arc::clone(&index), trouble: Arc::clone(&trouble), jobs };
+        let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || writer.run());
+        let thread = thread.map_err(|error| OpenRegistryError::Thread(error.to_string()))?;
+        Ok(AddressRegistry { index, jobs: sender, trouble, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Returns why nothing is sent from `sender` to `address`, if so. `list`: the name of the list, if the message is a
+    /// post to one. `sender`: the envelope's sender, empty for the null path. Answered from memory.
+    pub fn is_suppressed(&self, address: &str, list: Option<&str>, sender: &str, now: Ms) -> Option<SuppressionMatch> {
+        self.index.find(address, list, sender, now)
+    }
+
+    /// Adds an entry, which is durable and in force when this returns `Ok`. Repeating it changes nothing.
+    pub async fn suppress(&self, entry: Suppression) -> Result<EntryEffect, RegistryError> {
+        let effects = self.suppress_all(vec![entry]).await?;
+        Ok(effects.first().copied().unwrap_or(EntryEffect::Unchanged))
+    }
+
+    /// Adds up to [`ENTRIES_PER_CHANGE_MAX`] entries: all of them or none.
+    pub async fn suppress_all(&self, entries: Vec<Suppression>) -> Result<Vec<EntryEffect>, RegistryError> {
+        check(&entries)?;
+        match self.change(RegistryChange::Add(entries)).await? {
+            RegistryEffect::Added(effects) => Ok(effects),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Adds entries that follow from the journal up to `position`. `None`: that position was folded before.
+    pub async fn fold(
+        &self,
+        position: u64,
+        entries: Vec<Suppression>,
+    ) -> Result<Option<Vec<EntryEffect>>, RegistryError> {
+        check(&entries)?;
+        match self.change(RegistryChange::Fold { position, entries }).await? {
+            RegistryEffect::Added(effects) => Ok(Some(effects)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Removes entries, and returns for each whether it was there.
+    pub async fn remove(&self, keys: Vec<SuppressionKey>) -> Result<Vec<bool>, RegistryError> {
+        limit(keys.len())?;
+        match self.change(RegistryChange::Remove(keys)).await? {
+            RegistryEffect::Removed(removed) => Ok(removed),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Deletes some entries that ended before `before`. Returns their number: 0 when none is left.
+    pub async fn delete_expired(&self, before: Ms) -> Result<usize, RegistryError> {
+        match self.change(RegistryChange::DeleteExpired { before, max: ENTRIES_PER_CHANGE_MAX }).await? {
+            RegistryEffect::Expired(keys) => Ok(keys.len()),
+            _ => Ok(0),
+        }
+    }
+
+    /// Lists entries in the order of subject and scope; a page has up to 1,000 rows, and may have none although there
+    /// are more.
+    pub async fn list(&self, mut query: SuppressionQuery) -> Result<ListedSuppressions, RegistryError> {
+        query.rows_max = query.rows_max.clamp(1, ROWS_MAX);
+        let (answer, ticket) = oneshot::channel();
+        self.ask(RegistryJob::List { query, answer }, ticket).await
+    }
+
+    /// Number of entries, expired ones included until they are deleted.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Octets of the index in memory.
+    pub fn heap_bytes(&self) -> usize {
+        self.index.heap_bytes()
+    }
+
+    /// Returns why changes are refused, if they are.
+    pub fn trouble(&self) -> Option<RegistryTrouble> {
+        self.trouble.lock().clone()
+    }
+
+    /// Ends the thread after the changes sent so far, and closes the database. Blocks until that is done; later changes
+    /// are refused.
+    pub fn close(&self) {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            let mut stop = RegistryJob::Stop;
+            // The channel may be full for a moment; a closed one means that the thread has ended.
+            while let Err(mpsc::error::TrySendError::Full(back)) = self.jobs.try_send(stop) {
+                stop = back;
+                std::thread::sleep(CLOSE_PAUSE);
+            }
+            if thread.join().is_err() {
+                tracing::error!("the registry's thread panicked");
+            }
+        }
+    }
+
+    async fn change(&self, change: RegistryChange) -> Result<RegistryEffect, RegistryError> {
+        let (answer, ticket) = oneshot::channel();
+        self.ask(RegistryJob::Change { change, answer }, ticket).await
+    }
+
+    async fn ask<T>(
+        &self,
+        job: RegistryJob,
+        ticket: oneshot::Receiver<Result<T, RegistryError>>,
+    ) -> Result<T, RegistryError> {
+        self.jobs.send(job).await.map_err(|_| RegistryError::Stopping)?;
+        ticket.await.unwrap_or(Err(RegistryError::Stopping))
+    }
+}
+
+/// Pause between attempts to hand the stop to a busy writer.
+const CLOSE_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+
+fn check(entries: &[Suppression]) -> Result<(), RegistryError> {
+    limit(entries.len())?;
+    entries.iter().try_for_each(Suppression::check).map_err(RegistryError::Invalid)
+}
+
+fn limit(entries: usize) -> Result<(), RegistryError> {
+    if entries > ENTRIES_PER_CHANGE_MAX { Err(RegistryError::TooMany(entries)) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc as std_mpsc;
+
+    use super::*;
+    use crate::store::RegistryStoreError;
+    use crate::suppression::{Scope, Subject, SuppressionReason};
+
+    /// A store that asks the test before each commit, and keeps what it is told to keep.
+    struct AskedStore {
+        /// Changes of each commit.
+        begun: std_mpsc::Sender<usize>,
+        verdicts: std_mpsc::Receiver<Result<(), RegistryStoreError>>,
+    }
+
+    impl RegistryStore for AskedStore {
+        fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError> {
+            entry(&suppression("loaded@x.example"));
+            Ok(())
+        }
+
+        fn folded(&mut self) -> Result<u64, RegistryStoreError> {
+            Ok(0)
+        }
+
+        fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError> {
+            self.begun.send(changes.len()).unwrap();
+            self.verdicts.recv().unwrap()?;
+            let effect = |change: &RegistryChange| match change {
+                RegistryChange::Add(entries) => RegistryEffect::Added(vec![EntryEffect::Added; entries.len()]),
+                RegistryChange::Remove(keys) => RegistryEffect::Removed(vec![true; keys.len()]),
+                RegistryChange::Fold { .. } => RegistryEffect::AlreadyFolded,
+                RegistryChange::DeleteExpired { .. } => RegistryEffect::Expired(Vec::new()),
+            };
+            Ok(changes.iter().map(effect).collect())
+        }
+
+        fn list(&mut self, _: &SuppressionQuery) -> Result<ListedSuppressions, RegistryStoreError> {
+            Ok(ListedSuppressions::default())
+        }
+    }
+
+    struct Bench {
+        registry: Arc<AddressRegistry>,
+        begun: std_mpsc::Receiver<usize>,
+        verdicts: std_mpsc::Sender<Result<(), RegistryStoreError>>,
+        runtime: tokio::runtime::Runtime,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let ((begin, begun), (verdicts, told)) = (std_mpsc::channel(), std_mpsc::channel());
+            let store = AskedStore { begun: begin, verdicts: told };
+            let registry = AddressRegistry::start(Box::new(store), Path::new("x")).unwrap();
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+            Bench { registry: Arc::new(registry), begun, verdicts, runtime }
+        }
+
+        fn add(&self, address: &str) -> tokio::task::JoinHandle<Result<EntryEffect, RegistryError>> {
+            let (registry, entry) = (self.registry.clone(), suppression(address));
+            self.runtime.spawn(async move { registry.suppress(entry).await })
+        }
+
+        fn has(&self, address: &str) -> bool {
+            self.registry.is_suppressed(address, None, "", 0).is_some()
+        }
+    }
+
+    fn suppression(address: &str) -> Suppression {
+        let subject = Subject::parse(address).unwrap();
+        Suppression::new(subject, Scope::Everything, SuppressionReason::Bounce, "test", 1)
+    }
+
+    #[test]
+    fn changes_that_wait_share_a_transaction_and_are_in_force_once_it_is_durable() {
+        let bench = Bench::new();
+        assert!(bench.has("loaded@x.example"));
+        let first = bench.add("first@x.example");
+        assert_eq!(bench.begun.recv(), Ok(1));
+        let others: Vec<_> = (0..20).map(|n| bench.add(&format!("{n}@x.example"))).collect();
+        // All of them have been sent, and wait for the first commit.
+        while bench.registry.jobs.capacity() > JOBS_MAX - others.len() {
+            std::thread::yield_now();
+        }
+        assert!(!bench.has("first@x.example") && !first.is_finished(), "not durable yet");
+        bench.verdicts.send(Ok(())).unwrap();
+        assert_eq!(bench.runtime.block_on(first).unwrap(), Ok(EntryEffect::Added));
+        assert!(bench.has("first@x.example"));
+        assert_eq!(bench.begun.recv(), Ok(20), "one transaction");
+        bench.verdicts.send(Ok(())).unwrap();
+        for other in others {
+            assert_eq!(bench.runtime.block_on(other).unwrap(), Ok(EntryEffect::Added));
+        }
+        assert_eq!(bench.registry.len(), 22);
+    }
+
+    #[test]
+    fn a_refused_change_is_not_in_force_and_the_trouble_is_told() {
+        let bench = Bench::new();
+        for (verdict, error, is_full) in [
+            (RegistryStoreError::Full, RegistryError::Full, true),
+            (RegistryStoreError::Failed("I/O".to_owned()), RegistryError::Failed("I/O".to_owned()), false),
+        ] {
+            bench.verdicts.send(Err(verdict)).unwrap();
+            assert_eq!(bench.runtime.block_on(bench.add("a@x.example")).unwrap(), Err(error));
+            assert!(!bench.has("a@x.example") && bench.has("loaded@x.example"));
+            assert_eq!(bench.registry.trouble().map(|trouble| trouble.is_full), Some(is_full));
+        }
+        bench.verdicts.send(Ok(())).unwrap();
+        bench.runtime.block_on(bench.add("a@x.example")).unwrap().unwrap();
+        assert_eq!(bench.registry.trouble(), None);
+    }
+
+    #[test]
+    fn invalid_changes_never_reach_the_store() {
+        let bench = Bench::new();
+        let many = vec![suppression("a@x.example"); ENTRIES_PER_CHANGE_MAX + 1];
+        let refused = bench.runtime.block_on(bench.registry.suppress_all(many));
+        assert_eq!(refused, Err(RegistryError::TooMany(ENTRIES_PER_CHANGE_MAX + 1)));
+        let long = Suppression { note: "x".repeat(1_000).into(), ..suppression("a@x.example") };
+        let refused = bench.runtime.block_on(bench.registry.suppress(long));
+        assert!(matches!(refused, Err(RegistryError::Invalid(_))));
+        assert!(bench.begun.try_recv().is_err());
+    }
+
+    #[test]
+    fn closing_waits_for_earlier_changes_and_refuses_later_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Arc::new(AddressRegistry::open(folder.path()).unwrap());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(registry.suppress(suppression("a@x.example"))).unwrap();
+        registry.close();
+        registry.close();
+        let refused = runtime.block_on(registry.suppress(suppression("b@x.example")));
+        assert_eq!(refused, Err(RegistryError::Stopping));
+        let registry = AddressRegistry::open(folder.path()).expect("it was closed");
+        assert_eq!(registry.len(), 1);
+        assert!(!folder.path().join("registry.sqlite-shm").exists(), "the index of the WAL is in memory");
+    }
+}

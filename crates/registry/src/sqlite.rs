@@ -1,0 +1,473 @@
+//! The registry in SQLite.
+//!
+//! Promise: WAL with `synchronous = FULL`, so each commit is one write and one sync of the WAL. The database is locked
+//! exclusively: no other process changes it, and the index of the WAL is in memory instead of a mapped file, which
+//! would raise SIGBUS on a full disk. A file of a newer version, or of another program, is refused and left as it is.
+//!
+//! The functions that change data assume valid entries ([`Suppression::check`]).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
+
+use crate::Ms;
+use crate::error::OpenRegistryError;
+use crate::store::{
+    EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
+    SuppressionQuery,
+};
+use crate::suppression::{Suppression, SuppressionKey, SuppressionReason};
+
+/// Version of the schema.
+const VERSION: i64 = 1;
+/// Identifies our databases: "Sten".
+const APPLICATION: i64 = 0x5374_656e;
+/// Entries that one listing looks at.
+const LISTED_MAX: i64 = 10_000;
+/// How long a start waits for the lock of a server that is stopping.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// Pages cached: 8 MiB.
+const CACHE: &str = "PRAGMA cache_size = -8192;";
+
+const SCHEMA: &str = "
+CREATE TABLE suppression (
+    subject TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    source TEXT NOT NULL,
+    note TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    expires INTEGER,
+    PRIMARY KEY (subject, scope)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX suppression_expires ON suppression (expires) WHERE expires IS NOT NULL;
+CREATE TABLE folded (log TEXT PRIMARY KEY, position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+const COLUMNS: &str = "subject, scope, reason, source, note, since, expires";
+
+/// How commits are synced. Only [`Durability::Full`] keeps the registry's promise; tests use the other one to show that
+/// they would notice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    Full,
+    Off,
+}
+
+pub struct SqliteStore {
+    connection: Connection,
+    failed: Option<RegistryStoreError>,
+}
+
+impl SqliteStore {
+    /// Opens or creates the database. Its folder must exist.
+    pub fn open(path: &Path) -> Result<SqliteStore, OpenRegistryError> {
+        SqliteStore::open_with(path, Durability::Full)
+    }
+
+    /// Creates a registry that is gone when it is closed, for simulations.
+    pub fn in_memory() -> Result<SqliteStore, OpenRegistryError> {
+        let failed = |error: rusqlite::Error| of_open(Path::new(":memory:"), &error);
+        let connection = Connection::open_in_memory().map_err(failed)?;
+        create(&connection).map_err(failed)?;
+        Ok(SqliteStore { connection, failed: None })
+    }
+
+    /// As [`SqliteStore::open`], with another durability.
+    pub fn open_with(path: &Path, durability: Durability) -> Result<SqliteStore, OpenRegistryError> {
+        let failed = |error: rusqlite::Error| of_open(path, &error);
+        let connection = connect(path).map_err(failed)?;
+        // Looked at before anything is written: a file that is not ours stays as it is.
+        let pragma = |name: &str| {
+            connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).map_err(failed)
+        };
+        let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+        let is_new = match (application, version) {
+            (APPLICATION, VERSION) => false,
+            (0, 0) if pragma("schema_version")? == 0 => true,
+            (APPLICATION, version) if version > VERSION => {
+                return Err(OpenRegistryError::Newer { path: path.to_owned(), version, known: VERSION });
+            }
+            _ => return Err(OpenRegistryError::Foreign { path: path.to_owned() }),
+        };
+        configure(&connection, durability).map_err(failed)?;
+        if is_new {
+            create(&connection).map_err(failed)?;
+        }
+        Ok(SqliteStore { connection, failed: None })
+    }
+
+    /// Runs `f` unless an earlier call failed for good, and remembers such a failure.
+    fn trusted<T>(&mut self, f: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, RegistryStoreError> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
+        f(&mut self.connection).map_err(|error| {
+            let error = of_use(&error);
+            if error != RegistryStoreError::Full {
+                self.failed = Some(error.clone());
+            }
+            error
+        })
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(LOCK_WAIT)?;
+    // Before the first access, so that the index of the WAL is never a mapped file.
+    connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE;")?;
+    Ok(connection)
+}
+
+fn configure(connection: &Connection, durability: Durability) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0))?;
+    connection.execute_batch(match durability {
+        Durability::Full => "PRAGMA synchronous = FULL;",
+        Durability::Off => "PRAGMA synchronous = OFF;",
+    })?;
+    connection.execute_batch(CACHE)?;
+    // Takes the write lock, which is kept: a second server must fail now and not at its first change.
+    connection.execute_batch("BEGIN IMMEDIATE; COMMIT;")
+}
+
+fn create(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(&format!(
+        "BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+    ))
+}
+
+fn of_open(path: &Path, error: &rusqlite::Error) -> OpenRegistryError {
+    let path: PathBuf = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenRegistryError::Locked { path },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            OpenRegistryError::Damaged { path, why: error.to_string() }
+        }
+        _ => OpenRegistryError::Open { path, why: error.to_string() },
+    }
+}
+
+fn of_use(error: &rusqlite::Error) -> RegistryStoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => RegistryStoreError::Full,
+        _ => RegistryStoreError::Failed(error.to_string()),
+    }
+}
+
+impl RegistryStore for SqliteStore {
+    fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError> {
+        self.trusted(|connection| {
+            let mut all = connection.prepare(&format!("SELECT {COLUMNS} FROM suppression"))?;
+            let mut rows = all.query([])?;
+            while let Some(row) = rows.next()? {
+                entry(&read(row)?);
+            }
+            Ok(())
+        })
+    }
+
+    fn folded(&mut self) -> Result<u64, RegistryStoreError> {
+        self.trusted(|connection| position(connection))
+    }
+
+    fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError> {
+        self.trusted(|connection| {
+            let transaction = connection.transaction()?;
+            let effects = changes.iter().map(|change| apply(&transaction, change)).collect::<Result<_, _>>()?;
+            transaction.commit()?;
+            Ok(effects)
+        })
+    }
+
+    fn list(&mut self, query: &SuppressionQuery) -> Result<ListedSuppressions, RegistryStoreError> {
+        self.trusted(
+            |connection| {
+                if query.subjects.is_empty() { page(connection, query) } else { of_subjects(connection, query) }
+            },
+        )
+    }
+}
+
+fn apply(transaction: &Transaction<'_>, change: &RegistryChange) -> rusqlite::Result<RegistryEffect> {
+    match change {
+        RegistryChange::Add(entries) => add_all(transaction, entries).map(RegistryEffect::Added),
+        RegistryChange::Remove(keys) => {
+            let mut delete = transaction.prepare_cached("DELETE FROM suppression WHERE subject = ?1 AND scope = ?2")?;
+            let removed = keys.iter().map(|key| Ok(delete.execute(params![key.subject.text(), key.scope.text()])? > 0));
+            removed.collect::<rusqlite::Result<_>>().map(RegistryEffect::Removed)
+        }
+        RegistryChange::Fold { position: to, entries } => {
+            if *to <= position(transaction)? {
+                return Ok(RegistryEffect::AlreadyFolded);
+            }
+            let effects = add_all(transaction, entries)?;
+            let set = "INSERT INTO folded (log, position) VALUES ('journal', ?1)
+                       ON CONFLICT (log) DO UPDATE SET position = ?1";
+            transaction.prepare_cached(set)?.execute([signed(*to)])?;
+            Ok(RegistryEffect::Added(effects))
+        }
+        RegistryChange::DeleteExpired { before, max } => delete_expired(transaction, *before, *max),
+    }
+}
+
+fn position(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut get = connection.prepare_cached("SELECT position FROM folded WHERE log = 'journal'")?;
+    let stored: Option<i64> = get.query_row([], |row| row.get(0)).optional()?;
+    Ok(stored.unwrap_or_default() as u64)
+}
+
+fn add_all(transaction: &Transaction<'_>, entries: &[Suppression]) -> rusqlite::Result<Vec<EntryEffect>> {
+    let mut find = transaction.prepare_cached("SELECT expires FROM suppression WHERE subject = ?1 AND scope = ?2")?;
+    let mut put = transaction.prepare_cached(&format!(
+        "INSERT OR REPLACE INTO suppression ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+    ))?;
+    let mut effects = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let (subject, scope) = (entry.key.subject.text(), entry.key.scope.text());
+        let before: Option<Option<i64>> = find.query_row([&subject, &scope], |row| row.get(0)).optional()?;
+        let effect = match before {
+            None => EntryEffect::Added,
+            Some(expires) if entry.outlasts(expires.map(|ms| ms as Ms)) => EntryEffect::Extended,
+            Some(_) => EntryEffect::Unchanged,
+        };
+        if effect != EntryEffect::Unchanged {
+            let expires = entry.expires.map(signed);
+            let (reason, source, note) = (entry.reason.name(), &*entry.source, &*entry.note);
+            put.execute(params![subject, scope, reason, source, note, signed(entry.since), expires])?;
+        }
+        effects.push(effect);
+    }
+    Ok(effects)
+}
+
+fn delete_expired(transaction: &Transaction<'_>, before: Ms, max: usize) -> rusqlite::Result<RegistryEffect> {
+    let mut delete = transaction.prepare_cached(
+        "DELETE FROM suppression WHERE (subject, scope) IN
+         (SELECT subject, scope FROM suppression WHERE expires < ?1 ORDER BY expires LIMIT ?2)
+         RETURNING subject, scope",
+    )?;
+    let mut rows = delete.query(params![signed(before), signed(max as u64)])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        keys.push(key(row)?);
+    }
+    Ok(RegistryEffect::Expired(keys))
+}
+
+/// Entries in order, a bounded number looked at.
+fn page(connection: &Connection, query: &SuppressionQuery) -> rusqlite::Result<ListedSuppressions> {
+    let mut all = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM suppression WHERE (subject, scope) > (?1, ?2) ORDER BY subject, scope LIMIT ?3"
+    ))?;
+    let after = query.after.as_ref().map(|key| (key.subject.text(), key.scope.text())).unwrap_or_default();
+    let mut rows = all.query(params![after.0, after.1, LISTED_MAX])?;
+    let (mut listed, mut seen) = (ListedSuppressions::default(), 0);
+    while let Some(row) = rows.next()? {
+        let entry = read(row)?;
+        seen += 1;
+        let is_wanted = query.scope.as_ref().is_none_or(|scope| *scope == entry.key.scope.text());
+        let key = entry.key.clone();
+        if is_wanted {
+            listed.rows.push(entry);
+        }
+        if listed.rows.len() >= query.rows_max || seen == LISTED_MAX {
+            listed.next = Some(key);
+            break;
+        }
+    }
+    Ok(listed)
+}
+
+fn of_subjects(connection: &Connection, query: &SuppressionQuery) -> rusqlite::Result<ListedSuppressions> {
+    let mut of_one = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM suppression WHERE subject = ?1 AND (?2 IS NULL OR scope = ?2) ORDER BY scope LIMIT ?3"
+    ))?;
+    let mut listed = ListedSuppressions::default();
+    for subject in &query.subjects {
+        let mut rows = of_one.query(params![subject, query.scope, LISTED_MAX.min(signed(query.rows_max as u64))])?;
+        while let Some(row) = rows.next()? {
+            listed.rows.push(read(row)?);
+        }
+    }
+    Ok(listed)
+}
+
+fn key(row: &Row<'_>) -> rusqlite::Result<SuppressionKey> {
+    let (subject, scope) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+    SuppressionKey::parse(subject, scope).map_err(|error| unreadable(0, error))
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Suppression> {
+    let reason = SuppressionReason::parse(row.get_ref(2)?.as_str()?).map_err(|error| unreadable(2, error))?;
+    Ok(Suppression {
+        key: key(row)?,
+        reason,
+        source: row.get_ref(3)?.as_str()?.into(),
+        note: row.get_ref(4)?.as_str()?.into(),
+        since: row.get::<_, i64>(5)? as Ms,
+        expires: row.get::<_, Option<i64>>(6)?.map(|ms| ms as Ms),
+    })
+}
+
+fn unreadable(column: usize, error: crate::SuppressionError) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
+}
+
+/// SQLite's integers are signed; times and counts are far below the limit.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suppression::{Scope, Subject};
+
+    fn entry(subject: &str, expires: Option<Ms>) -> Suppression {
+        let subject = Subject::parse(subject).unwrap();
+        let entry = Suppression::new(subject, Scope::Everything, SuppressionReason::Bounce, "test", 7);
+        Suppression { expires, ..entry }
+    }
+
+    fn store() -> (tempfile::TempDir, SqliteStore) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join(crate::FILE)).unwrap();
+        (folder, store)
+    }
+
+    fn all(store: &mut SqliteStore) -> Vec<Suppression> {
+        let mut all = Vec::new();
+        store.load(&mut |entry| all.push(entry.clone())).unwrap();
+        all
+    }
+
+    #[test]
+    fn the_entry_that_lasts_longer_stays() {
+        let (_folder, mut store) = store();
+        let mut add = |entry: Suppression| store.commit(&[RegistryChange::Add(vec![entry])]).unwrap();
+        let added = |effect| vec![RegistryEffect::Added(vec![effect])];
+        assert_eq!(add(entry("a@x.example", Some(10))), added(EntryEffect::Added));
+        assert_eq!(add(entry("A@x.example", Some(9))), added(EntryEffect::Unchanged));
+        assert_eq!(add(entry("a@x.example", Some(11))), added(EntryEffect::Extended));
+        assert_eq!(add(entry("a@x.example", None)), added(EntryEffect::Extended));
+        assert_eq!(add(entry("a@x.example", Some(99))), added(EntryEffect::Unchanged));
+        assert_eq!(all(&mut store), [entry("a@x.example", None)]);
+    }
+
+    #[test]
+    fn a_position_is_folded_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(crate::FILE);
+        let fold = |position, subject| RegistryChange::Fold { position, entries: vec![entry(subject, None)] };
+        let mut store = SqliteStore::open(&path).unwrap();
+        assert_eq!(store.folded(), Ok(0));
+        let effects = store.commit(&[fold(5, "a@x.example"), fold(5, "b@x.example"), fold(6, "c@x.example")]).unwrap();
+        assert_eq!(effects[1], RegistryEffect::AlreadyFolded);
+        drop(store);
+        let mut store = SqliteStore::open(&path).unwrap();
+        assert_eq!(store.folded(), Ok(6));
+        assert_eq!(store.commit(&[fold(6, "d@x.example")]).unwrap(), [RegistryEffect::AlreadyFolded]);
+        assert_eq!(all(&mut store), [entry("a@x.example", None), entry("c@x.example", None)]);
+    }
+
+    #[test]
+    fn a_transaction_that_fails_leaves_nothing() {
+        let (_folder, mut store) = store();
+        store.commit(&[RegistryChange::Add(vec![entry("a@x.example", None)])]).unwrap();
+        // A limit of pages stands for a full disk.
+        store.connection.execute_batch("PRAGMA max_page_count = 1;").unwrap();
+        let many = (0..1_000).map(|n| entry(&format!("{n}@x.example"), None)).collect();
+        let full =
+            store.commit(&[RegistryChange::Remove(vec![entry("a@x.example", None).key]), RegistryChange::Add(many)]);
+        assert_eq!(full, Err(RegistryStoreError::Full));
+        assert_eq!(all(&mut store), [entry("a@x.example", None)]);
+        store.connection.execute_batch("PRAGMA max_page_count = 1000000;").unwrap();
+        store.commit(&[RegistryChange::Add(vec![entry("b@x.example", None)])]).unwrap();
+        assert_eq!(all(&mut store).len(), 2);
+    }
+
+    #[test]
+    fn expired_entries_are_deleted_oldest_first() {
+        let (_folder, mut store) = store();
+        let entries = vec![entry("a@x.example", Some(30)), entry("b@x.example", Some(10)), entry("c@x.example", None)];
+        store.commit(&[RegistryChange::Add(entries)]).unwrap();
+        let mut delete = |before, max| store.commit(&[RegistryChange::DeleteExpired { before, max }]).unwrap();
+        let expired = |subjects: &[&str]| {
+            vec![RegistryEffect::Expired(subjects.iter().map(|subject| entry(subject, None).key).collect())]
+        };
+        assert_eq!(delete(10, 5), expired(&[]));
+        assert_eq!(delete(31, 1), expired(&["b@x.example"]));
+        assert_eq!(delete(31, 5), expired(&["a@x.example"]));
+        assert_eq!(delete(Ms::MAX, 5), expired(&[]));
+    }
+
+    #[test]
+    fn pages_continue_where_the_last_one_ended() {
+        let (_folder, mut store) = store();
+        let entries: Vec<_> = (0..9).map(|n| entry(&format!("{n}@x.example"), None)).collect();
+        store.commit(&[RegistryChange::Add(entries.clone())]).unwrap();
+        let mut query = SuppressionQuery { rows_max: 4, ..SuppressionQuery::default() };
+        let mut found = Vec::new();
+        loop {
+            let listed = store.list(&query).unwrap();
+            assert!(listed.rows.len() <= 4);
+            found.extend(listed.rows);
+            query.after = listed.next;
+            if query.after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, entries);
+        let subjects = vec!["3@x.example".to_owned(), "@x.example".to_owned()];
+        let of_one = SuppressionQuery { subjects, rows_max: 4, ..SuppressionQuery::default() };
+        assert_eq!(store.list(&of_one).unwrap().rows, [entries[3].clone()]);
+    }
+
+    #[test]
+    fn files_that_are_not_ours_are_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, "this is not a database, whatever its name may say".repeat(99)).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Damaged { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let path = folder.path().join("foreign");
+        Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Foreign { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        let path = folder.path().join("newer");
+        let store = SqliteStore::open(&path).unwrap();
+        store.connection.execute_batch("PRAGMA user_version = 2").unwrap();
+        drop(store);
+        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Newer { version: 2, .. })));
+        let path = folder.path().join("no such folder").join("x");
+        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Open { .. })));
+    }
+
+    #[test]
+    fn damage_is_found_when_the_entries_are_read() {
+        let (folder, mut store) = store();
+        let entries = (0..1_000).map(|n| entry(&format!("{n}@x.example"), None)).collect();
+        store.commit(&[RegistryChange::Add(entries)]).unwrap();
+        drop(store);
+        let path = folder.path().join(crate::FILE);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle..middle + 4096].fill(0xff);
+        std::fs::write(&path, bytes).unwrap();
+        let mut store = SqliteStore::open(&path).unwrap();
+        assert!(matches!(store.load(&mut |_| {}), Err(RegistryStoreError::Failed(_))));
+        assert!(matches!(store.commit(&[]), Err(RegistryStoreError::Failed(_))), "nothing is trusted after that");
+    }
+
+    #[test]
+    fn two_processes_cannot_share_it() {
+        let (folder, _store) = store();
+        let second = SqliteStore::open(&folder.path().join(crate::FILE));
+        assert!(matches!(second, Err(OpenRegistryError::Locked { .. })));
+    }
+}

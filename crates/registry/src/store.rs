@@ -1,0 +1,93 @@
+//! The seam between the registry and its database. SQLite implements it; another database, such as PostgreSQL, can.
+//!
+//! Contract: [`RegistryStore::commit`] is one transaction, durable when it returns. After an error nothing of it has
+//! happened, or the store returns [`RegistryStoreError::Failed`] from then on. The position up to which the journal has
+//! been folded is part of the transaction that folds it, so that a replay counts nothing twice.
+
+use crate::Ms;
+use crate::suppression::{Suppression, SuppressionKey};
+
+/// A change of the registry. Each has at most [`crate::ENTRIES_PER_CHANGE_MAX`] entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RegistryChange {
+    /// Adds entries. Of two entries for the same key, the one that lasts longer stays; of equal ones the first.
+    Add(Vec<Suppression>),
+    Remove(Vec<SuppressionKey>),
+    /// Adds entries that follow from the journal up to a position. Nothing happens if that position was folded before.
+    Fold {
+        position: u64,
+        entries: Vec<Suppression>,
+    },
+    /// Deletes up to `max` entries that ended before `before`.
+    DeleteExpired {
+        before: Ms,
+        max: usize,
+    },
+}
+
+/// What became of an entry to add.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryEffect {
+    Added,
+    /// It replaced one that would have ended earlier.
+    Extended,
+    /// There is one that lasts as long or longer.
+    Unchanged,
+}
+
+/// The effect of a committed change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RegistryEffect {
+    /// One effect per entry, in order.
+    Added(Vec<EntryEffect>),
+    /// Whether each entry was there, in order.
+    Removed(Vec<bool>),
+    /// The position was folded before.
+    AlreadyFolded,
+    Expired(Vec<SuppressionKey>),
+}
+
+/// Which entries to list.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SuppressionQuery {
+    /// Only entries that cover this subject as [`crate::Subject::text`] writes it. For an address, those of its domain
+    /// are included.
+    pub subjects: Vec<String>,
+    /// Only entries of this scope.
+    pub scope: Option<String>,
+    /// Only entries after this one.
+    pub after: Option<SuppressionKey>,
+    pub rows_max: usize,
+}
+
+/// Entries in the order of subject and scope.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ListedSuppressions {
+    pub rows: Vec<Suppression>,
+    /// Where to continue; `None` at the end.
+    pub next: Option<SuppressionKey>,
+}
+
+/// Why the database cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RegistryStoreError {
+    /// The transaction was undone. A later one may succeed.
+    #[error("no space left for the registry")]
+    Full,
+    /// Nothing that the database says is trusted before the next start.
+    #[error("{0}")]
+    Failed(String),
+}
+
+pub trait RegistryStore: Send + 'static {
+    /// Passes every entry to `entry`.
+    fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError>;
+
+    /// Returns the position up to which the journal has been folded.
+    fn folded(&mut self) -> Result<u64, RegistryStoreError>;
+
+    /// Makes all changes durable in one transaction. Returns their effects in order.
+    fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError>;
+
+    fn list(&mut self, query: &SuppressionQuery) -> Result<ListedSuppressions, RegistryStoreError>;
+}
