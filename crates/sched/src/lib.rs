@@ -13,7 +13,7 @@
 //! | not yet activated | the message's activation cursor | a slice of activation |
 //! | untouched | the domain's bitmap of messages (`bulk`) | being looked at for a transaction |
 //! | ready | the list of its (domain, message) (`explicit`) | being put into a transaction |
-//! | in flight | its transaction | `work_done`, or `closed` (taken as lost) |
+//! | in flight | its transaction | `work_done`, `withdraw`, or `closed` (taken as lost) |
 //! | waiting for its own clock or its mailbox's | `failure` | the clock |
 //! | failing | the message's failures | `bounced` (or `bounce_refused`, and again) |
 //! | met | the operator's reservation: its turn came, and it was kept back | `removed` or `unreserve` |

@@ -1,6 +1,7 @@
 //! Events of connections: greeted, asking for work, progress, closed.
 
-use stentor_queue::ids::{ConnId, Ms, SiteId};
+use stentor_queue::ids::{AddressId, ConnId, Ms, SiteId};
+use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use super::connections::pool::Tx;
@@ -62,6 +63,28 @@ impl Scheduler {
         // There may be more mail than this connection can take soon.
         self.consider(free.hop.site, now);
         Some(work)
+    }
+
+    /// Called when recipients of a transaction that was just handed out get nothing, after the store has applied their
+    /// fate. Returns whether others are left; if not, the transaction has ended without a trace, and `take_work`
+    /// follows.
+    pub fn withdraw(&mut self, store: &Store, conn: ConnId, work: &mut Work, ids: &IdSet, now: Ms) -> bool {
+        work.ids.retain(|id| !ids.contains(id.0));
+        let (steady, is_empty) = (self.steady(now), work.ids.is_empty());
+        if let Some(entry) = self.pool.get(conn)
+            && let Some(tx) = entry.txs.iter_mut().find(|tx| tx.id == work.tx)
+        {
+            tx.ids.clone_from(&work.ids);
+            entry.begun -= u32::from(is_empty);
+        }
+        if is_empty {
+            self.connections(steady).end_transaction(conn, work.tx);
+        }
+        for id in ids {
+            self.state.no_longer_in_flight(work.no, AddressId(id));
+        }
+        self.removed(store, work.no, ids, now);
+        !is_empty
     }
 
     /// Called when no session was established. The connection is gone.

@@ -335,8 +335,32 @@ impl World {
         self.next_work(conn);
     }
 
+    /// The next transaction. Now and then some or all of its recipients are taken out before it begins, as suppressed
+    /// ones are.
+    fn take_work(&mut self, conn: ConnId) -> Option<Work> {
+        loop {
+            let mut work = self.sched.take_work(&self.store, conn, self.now)?;
+            if self.forget_deliveries || self.rng.u32(0..30) > 0 {
+                return Some(work);
+            }
+            let share = self.rng.usize(1..4);
+            let ids: IdSet = work.ids.iter().step_by(share).map(|id| id.0).collect();
+            let message = self.store.message(work.no).expect("work of a live message").id();
+            self.note_taken_out(message, ids.iter().map(AddressId));
+            let finished = self.record_fate(work.no, Fate::Removed, End::Removed, &ids);
+            let are_left = self.sched.withdraw(&self.store, conn, &mut work, &ids, self.now);
+            assert_eq!(are_left, !work.ids.is_empty());
+            if finished {
+                self.sched.finished(work.no);
+            }
+            if are_left {
+                return Some(work);
+            }
+        }
+    }
+
     fn next_work(&mut self, conn: ConnId) {
-        let Some(work) = self.sched.take_work(&self.store, conn, self.now) else { return };
+        let Some(work) = self.take_work(conn) else { return };
         let is_alone = self.store.message(work.no).is_some_and(|message| message.list() == Some(rules::SHORT));
         assert!(!is_alone || work.ids.len() == 1, "copies of their own share a transaction");
         assert!(!self.stopped && !work.ids.is_empty());
