@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use stentor_copies::OwnParts;
 use stentor_mail::Class;
 use stentor_mail::dsn::Ret;
-use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_records::record::WireChanges;
 use stentor_sched::{RcptOutcome, Work};
 use stentor_smtp::client::Extensions;
@@ -92,9 +92,8 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Takes the next transaction for a connection, if there is one.
-    pub fn take(hub: &mut Hub, conn: ConnId, now: Ms) -> Option<Assignment> {
-        let work = hub.take_work(conn, now)?;
+    /// Copies a transaction that was just handed out.
+    pub fn of(hub: &Hub, work: Work, now: Ms) -> Option<Assignment> {
         let Some(message) = hub.store.message(work.no) else {
             // The scheduler hands out live messages only; nothing can be done for one that is gone.
             debug_assert!(false, "work for a message that is not live");

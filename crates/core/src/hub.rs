@@ -347,6 +347,23 @@ impl Hub {
         Some(work)
     }
 
+    /// Takes recipients out of a transaction that was just handed out: they are removed, `by` says why. Returns whether
+    /// others are left.
+    pub fn remove_from_work(&mut self, conn: ConnId, work: &mut Work, ids: &IdSet, by: &str, now: Ms) -> bool {
+        self.outcome_by(work.no, Fate::Removed, ids, Some(by), now);
+        let before = work.ids.len();
+        let are_left = self.sched.withdraw(&self.store, conn, work, ids, now);
+        self.handed_back(before - work.ids.len());
+        are_left
+    }
+
+    /// Wakes a connection that was told that there is no work, to ask again.
+    pub fn wake(&self, conn: ConnId) {
+        if let Some(signal) = self.signals.get(&conn) {
+            signal.wake();
+        }
+    }
+
     /// Subtracts the recipients of a transaction from those handed out.
     pub fn handed_back(&mut self, recipients: usize) {
         self.handed_out -= recipients;
@@ -381,10 +398,15 @@ impl Hub {
 
     /// Records outcomes, in the store now and in the journal with the next batch.
     pub fn outcome(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, now: Ms) {
+        self.outcome_by(no, fate, ids, None, now);
+    }
+
+    /// As [`Hub::outcome`]; `by` is recorded with the fate.
+    pub fn outcome_by(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, by: Option<&str>, now: Ms) {
         let rest = self.in_batch.get(&no).map(|taken| ids.difference(taken));
         let ids = rest.as_ref().unwrap_or(ids);
         let before = self.outcomes.bytes.len();
-        let applied = self.store.record_fate(no, fate, ids, None, now, &mut self.outcomes.bytes);
+        let applied = self.store.record_fate(no, fate, ids, by, now, &mut self.outcomes.bytes);
         let (EventEffect::Recorded { recipients, .. } | EventEffect::Finished { recipients, .. }) = applied else {
             debug_assert_eq!(before, self.outcomes.bytes.len(), "what changes nothing is not written");
             return;

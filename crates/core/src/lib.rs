@@ -45,6 +45,7 @@ pub mod stored_message;
 pub mod sts;
 mod sts_fetch;
 pub mod submissions;
+pub mod suppression;
 pub mod ticker;
 pub mod tls_seen;
 pub mod unreached;
@@ -67,6 +68,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::{Guesses, SenderRates, Slowness};
 use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
+use stentor_registry::AddressRegistry;
 use stentor_reputation::{Greylist, Rates};
 use stentor_resolve::Resolver;
 use stentor_tls_policy::tlsrpt::Counts;
@@ -97,6 +99,8 @@ pub struct Counters {
     pub outcome_sync_ms_max: AtomicU64,
     /// Waiting recipients bounced by standing bounces; the scheduler counts the others.
     pub standing_bounced: AtomicU64,
+    /// Recipients removed because they are suppressed.
+    pub suppressed: AtomicU64,
     /// A caller waits for the journal's current figures.
     pub space_wanted: AtomicBool,
 }
@@ -193,6 +197,8 @@ pub struct Core {
     pub dkim: dkim::DkimWork,
     /// Last text of the file of learned facts.
     pub learned: facts_file::WrittenDigest,
+    /// Suppressed addresses.
+    pub registry: Arc<AddressRegistry>,
 }
 
 /// How often the control group's memory usage is read.
@@ -223,6 +229,7 @@ pub struct Parts {
     pub resolver: Resolver,
     pub next_content_id: u64,
     pub actor: Arc<dyn Actor>,
+    pub registry: Arc<AddressRegistry>,
     /// The memory limit to stay under, if there is one.
     pub memory_limit: Option<u64>,
 }
@@ -284,6 +291,7 @@ impl Core {
             block_lists: block_lists::BlockLists::default(),
             dkim: dkim::DkimWork::default(),
             learned: facts_file::WrittenDigest::default(),
+            registry: parts.registry,
         })
     }
 

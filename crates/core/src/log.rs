@@ -282,6 +282,16 @@ pub fn taken_out(core: &Core, hub: &Hub, message: MessageId, fate: Fate, ids: &I
     all_without_host(core, hub, message, ids, HostlessOutcome { mailer, stat, dsn, reply: who }, now);
 }
 
+/// Reports recipients that are removed because they are suppressed. Under the hub's lock.
+pub fn suppressed(core: &Core, hub: &Hub, message: MessageId, ids: &IdSet, why: &str, now: Ms) {
+    if !is_wanted(core) {
+        return;
+    }
+    let Some(message) = hub.store.no_of(message).and_then(|no| hub.store.message(no)) else { return };
+    let outcome = HostlessOutcome { mailer: "suppression", stat: Stat::Removed, dsn: "5.7.1", reply: why };
+    all_without_host(core, hub, message, ids, outcome, now);
+}
+
 /// The outcome of recipients that no host decided about.
 #[derive(Clone, Copy)]
 struct HostlessOutcome<'a> {

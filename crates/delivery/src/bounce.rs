@@ -22,7 +22,7 @@ use stentor_core::log::GivenUpRcpts;
 use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::route::Route;
 use stentor_core::verb::QueueChange;
-use stentor_core::{Core, Settings};
+use stentor_core::{Core, Settings, suppression};
 use stentor_lists::delivered_to_field;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, Ret, format_date};
@@ -100,6 +100,10 @@ pub(super) struct DsnRcpt {
 
 /// Performs `Effect::Bounce`.
 pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<FailedRcpt>) {
+    let failures = suppression::remove_failed(&core, no, failures);
+    if failures.is_empty() {
+        return;
+    }
     let Some((subject, lines, reported)) = gather(&core, no, &failures) else { return };
     let sorted = |expired: bool| -> IdSet {
         failures.iter().filter(|failure| failure.expired == expired).map(|failure| failure.id.0).collect()

@@ -22,6 +22,7 @@ use stentor_core::assignment::{Assignment, EarlierTries};
 use stentor_core::hub::Signal;
 use stentor_core::live::traffic::TappedSession;
 use stentor_core::log::AttemptTarget;
+use stentor_core::suppression::take_assignment;
 use stentor_core::{Core, Settings, log};
 use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{ConnId, Ms};
@@ -565,7 +566,7 @@ impl Connection {
         let wants_more = is_free && self.smtp.can_begin() && !self.signal.must_close();
         let next = self.core.with(|hub, now| {
             outcome::apply(hub, conn, assignment, outcomes, session, now);
-            wants_more.then(|| Assignment::take(hub, conn, now)).flatten()
+            wants_more.then(|| take_assignment(&self.core, hub, conn, now)).flatten()
         });
         if wants_more {
             self.is_starved = next.is_none();

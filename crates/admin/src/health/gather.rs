@@ -182,6 +182,15 @@ fn room(core: &Core, seen: &mut Vec<Observation>) {
             seen.push(Observation::holds(name, "", ConditionTexts::new(what, format!("{first}; {next}"))));
         }
     }
+    if let Some(trouble) = core.registry.trouble() {
+        let what = format!("the registry cannot be written: {}; no suppression can be added or removed", trouble.why);
+        let next = if trouble.is_full {
+            "free some space in data_dir; the next change is tried without a restart"
+        } else {
+            "check the kernel log and the disk's health (smartctl), then restart the server"
+        };
+        seen.push(Observation::holds(Name::Registry, "", ConditionTexts::new(what, next)));
+    }
     let tally = core.live.health.journal.read();
     let what = format!("the journal cannot be written: {}; new mail gets 451 4.3.0", tally.why);
     let next = "check the kernel log and the disk's health (smartctl)";

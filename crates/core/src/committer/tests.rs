@@ -10,6 +10,7 @@ use stentor_journal::{CommitError, Log, VolatileLog};
 use stentor_logs::Logs;
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_queue::store::Store;
+use stentor_registry::AddressRegistry;
 use stentor_resolve::Resolver;
 use stentor_sched::{SchedConfig, Scheduler};
 use tokio::sync::oneshot;
@@ -51,6 +52,7 @@ impl Bench {
             history: History::off(),
             next_content_id: log.next_content_id(),
             actor: Arc::new(Nobody),
+            registry: Arc::new(AddressRegistry::in_memory().expect("a registry")),
             memory_limit: None,
         });
         Bench { committer: Committer::new(core.clone(), log), core }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use stentor_core::Settings;
 use stentor_core::assignment::Assignment;
+use stentor_core::suppression::take_assignment;
 use stentor_mail::reply::Enhanced;
 use stentor_sched::Stage;
 use stentor_smtp::client::{ClientError, TxRcpt, TxSpec};
@@ -28,7 +29,7 @@ impl Connection {
                     return;
                 }
                 let conn = self.conn;
-                self.held = self.core.with(|hub, now| Assignment::take(hub, conn, now));
+                self.held = self.core.with(|hub, now| take_assignment(&self.core, hub, conn, now));
                 self.is_starved = self.held.is_none();
             }
             let Some(mut assignment) = self.held.take() else { return };

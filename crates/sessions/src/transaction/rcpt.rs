@@ -32,6 +32,8 @@ const TARGETS_MAX: usize = 20_000;
 /// Targets of an alias that are compared with standing bounces: a larger alias is accepted.
 const ALIAS_TARGETS_SEEN: usize = 100;
 
+/// Described in the log as what decided.
+const SUPPRESSED: &str = "registry";
 /// RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
 const BESIDE_A_LIST: Reply = Reply::fixed(
     452,
@@ -296,6 +298,9 @@ impl Transaction {
         if is_settled && let Some(reply) = self.standing_bounce_refusal(core, address, &judged.class, has_own_hop) {
             return Err(refused(reply));
         }
+        if is_settled && let Some(reply) = self.suppression_refusal(core, address, &judged.class) {
+            return Err(Box::new(RcptRefusal { policy: SUPPRESSED.to_owned(), ..*refused(reply) }));
+        }
         let lists = lists_of(&judged.class);
         for list in lists {
             self.check_list(core, list).await.map_err(refused)?;
@@ -440,6 +445,16 @@ impl Transaction {
             }
         })?;
         Some(Reply::new(550, Enhanced::new(5, 7, 1), reason.to_string()))
+    }
+
+    /// Refuses a recipient to whom nothing would be sent, so that the sender learns of it at once. Members of lists and
+    /// targets of aliases are left out when their copies are sent.
+    fn suppression_refusal(&self, core: &Core, address: &Address, class: &AddressClass) -> Option<Reply> {
+        if !matches!(class, AddressClass::Relay) {
+            return None;
+        }
+        let found = core.registry.is_suppressed(address.as_str(), None, self.mail.path.as_str(), core.clock.now())?;
+        Some(Reply::new(550, Enhanced::new(5, 7, 1), format!("Recipient is {found}")))
     }
 
     /// Reports a refused recipient.

@@ -24,6 +24,7 @@ use stentor_core::clock::Clock;
 use stentor_core::committer::Committer;
 use stentor_core::hub::{Act, Hub, Signal};
 use stentor_core::replay::{ReplayError, replay_heard, resume};
+use stentor_core::suppression::take_assignment;
 use stentor_core::{Actor, Core, Parts, Settings};
 use stentor_delivery::{bounce, outcome};
 use stentor_journal::{Preparer, SimDisk};
@@ -33,6 +34,7 @@ use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
+use stentor_registry::AddressRegistry;
 use stentor_resolve::Resolver;
 use stentor_sched::{CloseReason, FailedRcpt, NoSession, RcptOutcome, Scheduler, SessionSoFar, Stage};
 
@@ -219,6 +221,7 @@ impl<'a> Life<'a> {
             resolver: shared.resolver.clone(),
             next_content_id: journal.next_content_id(),
             actor: wishes.clone(),
+            registry: Arc::new(AddressRegistry::in_memory().map_err(|error| error.to_string())?),
             memory_limit: None,
         });
         let preparer = journal.preparer();
@@ -478,7 +481,9 @@ impl<'a> Life<'a> {
         if !conn.ready || conn.work.is_some() || conn.signal.must_close() {
             return Ok(());
         }
-        let Some(assignment) = self.core.with(|hub, now| Assignment::take(hub, id, now)) else { return Ok(()) };
+        let Some(assignment) = self.core.with(|hub, now| take_assignment(&self.core, hub, id, now)) else {
+            return Ok(());
+        };
         let key = self.core.with(|hub, _| hub.store.message(assignment.no).map(|m| m.message_id().to_owned()));
         let key = key.ok_or("work for a message that is not queued")?;
         self.check_content(&key, assignment.content.0)?;

@@ -27,6 +27,7 @@ use stentor_queue::ids::{MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
+use stentor_registry::AddressRegistry;
 use stentor_resolve::Resolver;
 use stentor_sched::{FailedRcpt, SchedConfig, Scheduler};
 use tokio::sync::oneshot;
@@ -73,6 +74,7 @@ impl Bench {
             history: stentor_history::History::off(),
             next_content_id: journal.next_content_id(),
             actor: Arc::new(Nobody),
+            registry: Arc::new(AddressRegistry::in_memory().map_err(|error| error.to_string())?),
             memory_limit: None,
         });
         Ok(Bench { committer: Committer::new(core.clone(), journal), core, time })

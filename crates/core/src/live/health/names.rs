@@ -109,6 +109,8 @@ names! {
     /// A log's destination does not accept lines.
     Log: "log", Problem, false, state(1_000, 5_000);
     History: "history", Problem, false, state(0, 2_000);
+    /// Changes of the registry are refused.
+    Registry: "registry", Problem, false, state(0, 0);
     SubmissionFolder: "submission_folder", Problem, false, state(3_000, 0);
     Webhook: "webhook", Problem, false, state(8_000, 0);
 }

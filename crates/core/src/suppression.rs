@@ -1,0 +1,116 @@
+//! Suppressed recipients are not sent to: they are taken out of each transaction before it begins. Nor are they
+//! reported as failed: a domain that is suppressed since its hosts are gone has no transactions.
+//!
+//! Promise: an entry that is in force when a transaction begins has an effect on it, however long its recipients have
+//! waited. A suppressed recipient ends as removed, as if an operator had removed it: the outcome names the entry's
+//! scope and reason, and no DSN is sent.
+//!
+//! Bounds: a look-up is made per recipient and transaction, under the hub's lock, and not at all without entries. After
+//! [`ROUNDS_MAX`] transactions without other recipients the connection asks again later, so that the lock is released.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use stentor_queue::event::Fate;
+use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+use stentor_registry::SuppressionMatch;
+use stentor_sched::{FailedRcpt, Work};
+
+use crate::assignment::Assignment;
+use crate::hub::Hub;
+use crate::{Core, log};
+
+/// Transactions of suppressed recipients taken in a row.
+const ROUNDS_MAX: usize = 8;
+/// How often expired entries are deleted.
+const DELETE_PAUSE: Duration = Duration::from_hours(1);
+
+/// Suppressed recipients of a transaction, by scope and reason.
+type SuppressedIds = SmallVec<[(SuppressionMatch, IdSet); 2]>;
+
+/// Takes the next transaction for a connection, if there is one, without suppressed recipients.
+pub fn take_assignment(core: &Core, hub: &mut Hub, conn: ConnId, now: Ms) -> Option<Assignment> {
+    let work = take_work(core, hub, conn, now)?;
+    Assignment::of(hub, work, now)
+}
+
+fn take_work(core: &Core, hub: &mut Hub, conn: ConnId, now: Ms) -> Option<Work> {
+    let mut work = hub.take_work(conn, now)?;
+    if core.registry.is_empty() {
+        return Some(work);
+    }
+    for _ in 1..ROUNDS_MAX {
+        if remove_suppressed(core, hub, conn, &mut work, now) {
+            return Some(work);
+        }
+        work = hub.take_work(conn, now)?;
+    }
+    if remove_suppressed(core, hub, conn, &mut work, now) {
+        return Some(work);
+    }
+    hub.wake(conn);
+    None
+}
+
+/// Deletes entries that have ended, now and then. Runs until the process ends.
+pub async fn delete_expired(core: Arc<Core>) {
+    loop {
+        // A failure is reported where the registry fails.
+        while core.registry.delete_expired(core.clock.now()).await.is_ok_and(|deleted| deleted > 0) {}
+        tokio::time::sleep(DELETE_PAUSE).await;
+    }
+}
+
+/// Takes suppressed recipients out of a transaction. Returns whether others are left.
+fn remove_suppressed(core: &Core, hub: &mut Hub, conn: ConnId, work: &mut Work, now: Ms) -> bool {
+    let mut are_left = true;
+    for (found, ids) in suppressed(core, hub, work.no, &work.ids, now) {
+        let (by, count) = (found.to_string(), ids.len() as u64);
+        if let Some(id) = hub.store.message(work.no).map(Message::id) {
+            log::suppressed(core, hub, id, &ids, &by, now);
+        }
+        are_left = hub.remove_from_work(conn, work, &ids, &by, now);
+        core.counters.suppressed.fetch_add(count, Ordering::Relaxed);
+    }
+    are_left
+}
+
+/// Removes failed recipients that are suppressed. Returns the others, which are reported.
+pub fn remove_failed(core: &Arc<Core>, no: MessageNo, mut failures: Vec<FailedRcpt>) -> Vec<FailedRcpt> {
+    if core.registry.is_empty() {
+        return failures;
+    }
+    let failed: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
+    core.with(|hub, now| {
+        for (found, ids) in suppressed(core, hub, no, &failed, now) {
+            let by = found.to_string();
+            if let Some(id) = hub.store.message(no).map(Message::id) {
+                log::suppressed(core, hub, id, &ids, &by, now);
+            }
+            let ended: Vec<AddressId> = ids.iter().map(AddressId).collect();
+            hub.sched.bounced(no, &ended);
+            hub.outcome_by(no, Fate::Removed, &ids, Some(&by), now);
+            core.counters.suppressed.fetch_add(ids.len() as u64, Ordering::Relaxed);
+            failures.retain(|failure| !ids.contains(failure.id.0));
+        }
+    });
+    failures
+}
+
+fn suppressed(core: &Core, hub: &Hub, no: MessageNo, recipients: &[AddressId], now: Ms) -> SuppressedIds {
+    let mut all = SuppressedIds::new();
+    let Some(message) = hub.store.message(no) else { return all };
+    let (list, sender) = (message.list(), message.sender());
+    for id in recipients {
+        let Some(found) = core.registry.is_suppressed(hub.store.book.text(*id), list, sender, now) else { continue };
+        match all.iter_mut().find(|(other, _)| *other == found) {
+            Some((_, ids)) => drop(ids.insert(id.0)),
+            None => all.push((found, IdSet::one(id.0))),
+        }
+    }
+    all
+}
