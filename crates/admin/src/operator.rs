@@ -200,6 +200,8 @@ impl Operator {
             suspended_reasons: suspensions.reasons,
             standing_bounces,
             standing_bounced: in_passing + counters.standing_bounced.load(Ordering::Relaxed),
+            suppressions: core.registry.len() as u64,
+            suppressed: counters.suppressed.load(Ordering::Relaxed),
             queue_only,
             action: action(core),
             queue_run_since,
@@ -411,6 +413,7 @@ impl Operator {
                 verbs::queue_only(&self.core, scope, is_on, for_s, dry_run, reason, &peer).await
             }
             Request::QueueRun { dry_run, reason } => verbs::run_queue(&self.core, dry_run, reason, &peer).await,
+            Request::Suppression(request) => verbs::suppressions(&self.core, request, &peer).await,
             Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(ControlReply::Error),
             Request::Export { .. } => ControlReply::error(ErrorCode::Failed, "an export is a stream"),
             Request::Cat { .. } => ControlReply::error(ErrorCode::Failed, "a content is a stream"),
@@ -445,8 +448,8 @@ impl Operator {
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Requester) -> ControlReply {
         let changes = request.changes();
-        // Verbs on mail log their result themselves.
-        if changes != ChangeScope::Nothing && !matches!(request, Request::Act { .. }) {
+        // Verbs on mail log their result themselves, and suppressions may be many.
+        if changes != ChangeScope::Nothing && !matches!(request, Request::Act { .. } | Request::Suppression(_)) {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // Journaled changes are announced when they take effect.

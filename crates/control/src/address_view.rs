@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
 use super::recipient_view::RecipientView;
+use super::suppression_view::SuppressionView;
 
 /// The reply to `stentor address ADDR`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
@@ -31,6 +32,9 @@ pub struct AddressView {
     /// Why, by list, if a reason is known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub suspended_reasons: BTreeMap<String, String>,
+    /// Suppressions of the address and of its domain.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub suppressions: Vec<SuppressionView>,
     /// Number of messages waiting for it.
     pub messages_total: u64,
     /// Queue ids of the 50 oldest.

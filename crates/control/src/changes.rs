@@ -1,6 +1,7 @@
 //! Classifies requests by what they change, and therefore which requests they wait for.
 
 use crate::protocol::Request;
+use crate::suppression_view::SuppressionRequest;
 
 /// The kinds of changes, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,10 +36,12 @@ impl Request {
             | Request::Export { .. }
             | Request::Quarantine(_)
             | Request::QuarantineShow { .. }
+            | Request::Suppression(SuppressionRequest::List(_))
             | Request::Cat { .. } => ChangeScope::Nothing,
             Request::Flush { .. }
             | Request::Suspend { .. }
             | Request::QueueOnly { .. }
+            | Request::Suppression(_)
             | Request::Reload
             | Request::Stop => ChangeScope::Server,
             Request::Act { .. }

@@ -24,6 +24,7 @@ pub mod recipient_view;
 pub mod render;
 pub mod render_ages;
 mod render_quarantine;
+mod render_suppressions;
 mod render_tls;
 mod render_waiting;
 pub mod reply;
@@ -32,6 +33,7 @@ pub mod server;
 pub mod site_view;
 pub mod snapshot;
 mod standing_view;
+pub mod suppression_view;
 #[cfg(test)]
 mod tests;
 pub mod users_view;
@@ -68,5 +70,9 @@ pub use server::{Control, ControlServer, Requester};
 pub use site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView, tls_words};
 pub use snapshot::{Snapshot, WatchOptions};
 pub use standing_view::StandingBounceView;
+pub use suppression_view::{
+    EndedSuppressions, NewSuppression, NewSuppressions, SuppressionList, SuppressionName, SuppressionOptions,
+    SuppressionRequest, SuppressionView,
+};
 pub use verify_view::{VerifyRow, VerifyView};
 pub use view::{RowKind, Sort, View};

@@ -18,6 +18,7 @@ pub use super::wire::{
 };
 use crate::VERSION;
 use crate::quarantine_view::QuarantineOptions;
+use crate::suppression_view::SuppressionRequest;
 use crate::view::{self, RowKind, View};
 
 /// Maximum octets of a request with its line end.
@@ -30,7 +31,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 34] = [
+pub const VERBS: [&str; 37] = [
     "status",
     "doctor",
     "users",
@@ -65,6 +66,9 @@ pub const VERBS: [&str; 34] = [
     "quarantine_copy",
     "quarantine_release",
     "quarantine_delete",
+    "suppress",
+    "unsuppress",
+    "suppressions",
 ];
 /// Maximum recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -166,6 +170,8 @@ pub enum Request {
         to: String,
         reason: Option<String>,
     },
+    /// Adds, removes or lists suppressions.
+    Suppression(SuppressionRequest),
     /// A message's content as `content` lines.
     Cat {
         id: MessageId,
@@ -548,6 +554,11 @@ impl Request {
             "watch" | "mailqq" | "hosts" | "report" | "traffic" | "ages" => {
                 Observe::parse(verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
             }
+            "suppress" | "unsuppress" | "suppressions" => match SuppressionRequest::of_json(verb, fields) {
+                Some(Ok(request)) => Ok(Request::Suppression(request)),
+                Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
+                None => Err(bad(format!("{verb}: not about suppressions"))),
+            },
             _ => {
                 let text = format!("unknown verb; valid verbs: {}", VERBS.join(", "));
                 Err(Problem::new(ErrorCode::UnknownVerb, text))
@@ -586,6 +597,7 @@ impl Request {
                 fields.extend(reason.as_ref().map(|reason| ("reason".to_owned(), reason.as_str().into())));
                 ("quarantine_copy", fields)
             }
+            Request::Suppression(request) => (request.verb(), request.to_json()),
             Request::Cat { id, part } => {
                 let mut fields = text("id", &id.to_string());
                 fields.insert("part".to_owned(), part.name().into());

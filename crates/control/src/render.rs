@@ -53,6 +53,7 @@ pub fn reply_in(reply: &ControlReply, zone: &Zone, width: Width) -> String {
         ControlReply::Users(u) => users(u),
         ControlReply::Quarantine(q) => super::render_quarantine::list(q, width),
         ControlReply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
+        ControlReply::Suppressions(all) => super::render_suppressions::list(all, zone, width),
         // A reload adds a line for each warning.
         ControlReply::Done { text, .. } => text.lines().fold(String::new(), |mut out, text| {
             line(&mut out, format_args!("{}", printable(&localised(text, zone, None), 1000)));
@@ -234,7 +235,12 @@ pub fn address(a: &AddressView, width: Width) -> String {
         let name = if n == 0 { "here" } else { "" };
         line(&mut out, format_args!("  {name:<9} {}", cut(words, width.rest(12))));
     }
-    if a.mailbox.last.is_empty() && !a.here.is_empty() {
+    for entry in &a.suppressions {
+        let end = entry.expires.map_or_else(String::new, |at| format!(", ends in {}", next_try(Some(at), a.now)));
+        let words = format!("{} for {} ({}){end}", entry.subject, entry.scope, entry.reason);
+        line(&mut out, format_args!("  suppressed {}", cut(&words, width.rest(13))));
+    }
+    if a.mailbox.last.is_empty() && !(a.here.is_empty() && a.suppressions.is_empty()) {
         return out;
     }
     let failed = a.pending.as_ref().and_then(|pending| Cause::of_name(&pending.cause));
@@ -419,6 +425,10 @@ pub fn status(s: &Status) -> String {
     }
     if s.log_lines_lost > 0 {
         line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
+    }
+    if s.suppressed > 0 {
+        let (removed, all) = (plural(s.suppressed, "recipient"), plural(s.suppressions, "suppression"));
+        line(&mut out, format_args!("  suppressed   {removed} removed; {all} in the registry"));
     }
     if s.submissions > 0 {
         line(&mut out, format_args!("  submissions  {}", s.submissions_in_words()));

@@ -20,6 +20,7 @@ use super::recipient_view::RecipientView;
 use super::selection::ActionResult;
 use super::site_view::SiteView;
 use super::standing_view::StandingBounceView;
+use super::suppression_view::SuppressionList;
 use super::users_view::UsersView;
 use super::verify_view::VerifyView;
 
@@ -135,6 +136,10 @@ pub struct Status {
     pub standing_bounces: Vec<StandingBounceView>,
     /// Recipients bounced by standing bounces since the start.
     pub standing_bounced: u64,
+    /// Suppressions in the registry.
+    pub suppressions: u64,
+    /// Recipients removed since the start because they were suppressed.
+    pub suppressed: u64,
     /// Queue-only scopes, set by operators and by the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue_only: Vec<QueueOnlyView>,
@@ -411,6 +416,7 @@ pub enum ControlReply {
     Users(Box<UsersView>),
     Quarantine(Box<QuarantineList>),
     Quarantined(Box<QuarantinedMessage>),
+    Suppressions(Box<SuppressionList>),
     /// The request was carried out, or begun; `count` is the number affected, if that applies.
     Done {
         text: String,

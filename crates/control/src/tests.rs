@@ -22,9 +22,10 @@ use super::reply::*;
 use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
-    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, HostsOptions, HostsQuery, Mailqq,
-    MailqqOptions, MailqqRow, MailqqSort, Observe, QuarantineOptions, ReportOptions, Requester, RowKind, Selection,
-    Sort, Verb, View, render,
+    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, EndedSuppressions, HostsOptions,
+    HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, NewSuppression, NewSuppressions, Observe,
+    QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName, SuppressionOptions,
+    SuppressionRequest, Verb, View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -56,6 +57,18 @@ fn requests_round_trip() {
         }),
         Request::QuarantineShow { id },
         Request::QuarantineCopy { id, to: "me@example.org".to_owned(), reason: Some("a look".to_owned()) },
+        Request::Suppression(SuppressionRequest::Add(NewSuppressions {
+            entries: vec![NewSuppression { subject: "a@b".to_owned(), expires: Some(7), ..NewSuppression::default() }],
+            source: Some("import".to_owned()),
+        })),
+        Request::Suppression(SuppressionRequest::Remove(EndedSuppressions {
+            entries: vec![SuppressionName::of("a@b", "everything")],
+            reason: Some("a mistake".to_owned()),
+        })),
+        Request::Suppression(SuppressionRequest::List(SuppressionOptions {
+            after: Some(SuppressionName::of("a@b", "list:news")),
+            ..SuppressionOptions::default()
+        })),
         Request::Reload,
         Request::Stop,
     ] {
@@ -90,6 +103,10 @@ fn bad_requests_are_told_why() {
         (r#"{"v":1,"verb":"quarantine","site":"mx"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"quarantine_release","site":"mx"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"quarantine_show"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"suppress"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"suppress","entries":[{"subjct":"a@b"}]}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"unsuppress","entries":[]}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"suppressions","rows_max":1001}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"quarantine_copy","id":"0CX8M4H00000"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"queue_show","id":"../../etc"}"#, ErrorCode::BadRequest),
     ];
@@ -336,6 +353,7 @@ impl Control for Double {
             | Request::Quarantine(_)
             | Request::QuarantineShow { .. }
             | Request::QuarantineCopy { .. }
+            | Request::Suppression(_)
             | Request::Bounce { .. }
             | Request::QueueOnly { .. }
             | Request::QueueRun { .. }

@@ -14,6 +14,7 @@ use super::recipient_view::RecipientView;
 use super::reply::{ControlReply, EnvelopeView, MessageView, QueueSummary, SiteRow, Status, StuckReport, StuckRow};
 use super::selection::{ActionResult, AsOf};
 use super::site_view::SiteView;
+use super::suppression_view::{SuppressionList, SuppressionView};
 use super::users_view::{UserRow, UsersView};
 use super::verify_view::VerifyView;
 use crate::VERSION;
@@ -60,6 +61,8 @@ enum Body {
     Quarantine(Box<QuarantineList>),
     QuarantineRows(Vec<QuarantinedView>),
     Quarantined(Box<QuarantinedMessage>),
+    Suppressions(Box<SuppressionList>),
+    SuppressionRows(Vec<SuppressionView>),
     PostRows(Vec<PostReport>),
     /// Lines of sessions; sometimes none.
     Traffic(Vec<TrafficLine>),
@@ -100,6 +103,11 @@ pub fn to_lines(reply: ControlReply) -> Vec<String> {
     bodies.into_iter().enumerate().map(line).collect()
 }
 
+/// Groups rows into lines.
+fn lines_of<T: Clone>(rows: &[T], line: fn(Vec<T>) -> Body) -> Vec<Body> {
+    rows.chunks(ROWS_PER_LINE_MAX).map(|rows| line(rows.to_vec())).collect()
+}
+
 /// Splits a reply into its head and, if it has many rows, groups of them.
 fn bodies_of(reply: ControlReply) -> Vec<Body> {
     let mut bodies = Vec::new();
@@ -125,19 +133,16 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
         ControlReply::Verified(verified) => bodies.push(Body::Verified(verified)),
         ControlReply::Ages(ages) => bodies.push(Body::Ages(ages)),
         ControlReply::Mailqq(mut mailqq) => {
-            let rows = std::mem::take(&mut mailqq.rows);
-            bodies.push(Body::Mailqq(mailqq));
-            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::MailqqRows(rows.to_vec())));
+            let rows = lines_of(&std::mem::take(&mut mailqq.rows), Body::MailqqRows);
+            bodies.extend(std::iter::once(Body::Mailqq(mailqq)).chain(rows));
         }
         ControlReply::Hosts(mut hosts) => {
-            let rows = std::mem::take(&mut hosts.rows);
-            bodies.push(Body::Hosts(hosts));
-            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::HostRows(rows.to_vec())));
+            let rows = lines_of(&std::mem::take(&mut hosts.rows), Body::HostRows);
+            bodies.extend(std::iter::once(Body::Hosts(hosts)).chain(rows));
         }
         ControlReply::Posts(mut posts) => {
-            let rows = std::mem::take(&mut posts.rows);
-            bodies.push(Body::Posts(posts));
-            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::PostRows(rows.to_vec())));
+            let rows = lines_of(&std::mem::take(&mut posts.rows), Body::PostRows);
+            bodies.extend(std::iter::once(Body::Posts(posts)).chain(rows));
         }
         ControlReply::Site(site) => bodies.push(Body::Site(site)),
         ControlReply::Doctor(doctor) => bodies.push(Body::Doctor(doctor)),
@@ -147,9 +152,12 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::UserRows(rows.to_vec())));
         }
         ControlReply::Quarantine(mut list) => {
-            let rows = std::mem::take(&mut list.rows);
-            bodies.push(Body::Quarantine(list));
-            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::QuarantineRows(rows.to_vec())));
+            let rows = lines_of(&std::mem::take(&mut list.rows), Body::QuarantineRows);
+            bodies.extend(std::iter::once(Body::Quarantine(list)).chain(rows));
+        }
+        ControlReply::Suppressions(mut list) => {
+            let rows = lines_of(&std::mem::take(&mut list.rows), Body::SuppressionRows);
+            bodies.extend(std::iter::once(Body::Suppressions(list)).chain(rows));
         }
         ControlReply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
         ControlReply::Done { text, count } => {
@@ -273,6 +281,7 @@ fn reply_of(head: Body) -> Option<ControlReply> {
         Body::Users(users) => ControlReply::Users(users),
         Body::Quarantined(message) => ControlReply::Quarantined(message),
         Body::Quarantine(list) => ControlReply::Quarantine(list),
+        Body::Suppressions(list) => ControlReply::Suppressions(list),
         Body::Mailqq(mailqq) => ControlReply::Mailqq(mailqq),
         Body::Hosts(hosts) => ControlReply::Hosts(hosts),
         Body::Posts(posts) => ControlReply::Posts(posts),
@@ -299,6 +308,7 @@ fn with_rows(mut reply: ControlReply, rows: Body) -> Option<ControlReply> {
     match (&mut reply, rows) {
         (ControlReply::Users(users), Body::UserRows(rows)) => users.rows.extend(rows),
         (ControlReply::Quarantine(list), Body::QuarantineRows(rows)) => list.rows.extend(rows),
+        (ControlReply::Suppressions(list), Body::SuppressionRows(rows)) => list.rows.extend(rows),
         (ControlReply::Mailqq(mailqq), Body::MailqqRows(rows)) => mailqq.rows.extend(rows),
         (ControlReply::Hosts(hosts), Body::HostRows(rows)) => hosts.rows.extend(rows),
         (ControlReply::Posts(posts), Body::PostRows(rows)) => posts.rows.extend(rows),

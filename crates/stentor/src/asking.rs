@@ -415,6 +415,7 @@ fn matches_nothing(request: &Request, reply: &ControlReply) -> bool {
         ControlReply::Mailqq(mailqq) => mailqq.rows.is_empty() && mailqq.stopped_after.is_none(),
         ControlReply::Posts(posts) => posts.rows.is_empty(),
         ControlReply::Quarantine(quarantine) => quarantine.rows.is_empty(),
+        ControlReply::Suppressions(list) => list.rows.is_empty(),
         _ => false,
     };
     is_narrow && is_empty

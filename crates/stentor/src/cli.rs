@@ -14,8 +14,8 @@ use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, 
 use crate::cli_verbs::{ActionArgs, QueueOnlyScope, Selectors, SuspendSubject};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::{
-    check_cmd, config_cmd, dkim_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd,
-    tls_cmd, user_cmd,
+    check_cmd, config_cmd, dkim_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, suppress_cmd,
+    table_cmd, tls_cmd, user_cmd,
 };
 
 /// Mail transfer agent for mailing lists and bulk mail.
@@ -150,6 +150,8 @@ enum ChangeCommand {
         #[command(subcommand)]
         command: QuarantineCommand,
     },
+    /// Send no mail to addresses or domains: all of it, a list's, or a sender's.
+    Suppress(suppress_cmd::Options),
     /// Remove recipients from the queue without a bounce.
     Remove(ActArgs),
     /// Bounce recipients to the sender now; with --for, also mail that arrives during that time.
@@ -394,6 +396,7 @@ fn change(command: ChangeCommand) -> ExitCode {
         ChangeCommand::Hold(command) => act(Verb::Hold, command),
         ChangeCommand::Release(command) => act(Verb::Release, command),
         ChangeCommand::Quarantine { command } => quarantine(command),
+        ChangeCommand::Suppress(options) => suppress_cmd::run(options),
         ChangeCommand::Remove(command) => act(Verb::Remove, command),
         ChangeCommand::Bounce(options) => bounce(options),
         ChangeCommand::Requeue(command) => act(Verb::Requeue, command),

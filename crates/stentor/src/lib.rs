@@ -23,6 +23,7 @@ mod progress;
 mod secrets;
 pub mod serve;
 mod state_files;
+mod suppress_cmd;
 mod table_cmd;
 mod tls_check;
 mod tls_cmd;

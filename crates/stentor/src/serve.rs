@@ -3,7 +3,7 @@
 //! Start: lock and replay the journal, rebuild queue and scheduler, then listen. Stop: refuse new connections, let open
 //! transactions end in both directions, sync their results, release the journal. A failed start is reported with its
 //! place and what to do; it has created at most the journal's folder and, once the ports for mail and HTTP are bound,
-//! the server's own certificate.
+//! the server's own certificate and an empty registry.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +27,7 @@ use stentor_core::name_servers;
 use stentor_core::replay::{ReplayError, replay_heard, resume};
 use stentor_core::security::{self, ListenerId, Security};
 use stentor_core::sts;
+use stentor_core::suppression;
 use stentor_core::ticker;
 use stentor_core::{Core, Parts, Settings};
 use stentor_delivery::Tasks;
@@ -37,6 +38,7 @@ use stentor_logfiles::zone;
 use stentor_logs::Logs;
 use stentor_push::webhooks::Registry;
 use stentor_queue::store::{DanglingAddressId, Store};
+use stentor_registry::{AddressRegistry, OpenRegistryError};
 use stentor_resolve::{Resolver, ResolverError};
 use stentor_sched::Scheduler;
 use stentor_sessions::{Listeners, StrangerThreads, bind};
@@ -75,6 +77,8 @@ pub enum StartError {
     Journal { path: PathBuf, source: JournalError },
     #[error("cannot read the journal in {}: {error}; nothing was changed", path.display())]
     Store { path: PathBuf, error: DanglingAddressId },
+    #[error(transparent)]
+    Registry(#[from] OpenRegistryError),
     #[error("cannot listen on {addr}: {source}{}", remedy(source))]
     Listen { addr: SocketAddr, source: io::Error },
     #[error("TLS and logins: {0}")]
@@ -180,6 +184,7 @@ fn build_core(
         resolver: Resolver::new(settings.resolver(addresses))?,
         next_content_id: journal.next_content_id(),
         actor: Arc::new(Tasks::new(Handle::current())),
+        registry: Arc::new(open_registry(settings, clock)?),
         settings: settings.clone(),
         memory_limit,
     }))
@@ -199,6 +204,7 @@ fn start_timed_work(core: &Arc<Core>, links: &Arc<Links>) {
     tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
     tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
     tokio::spawn(stentor_delivery::resume_when_over(core.clone()));
+    tokio::spawn(suppression::delete_expired(core.clone()));
 }
 
 /// Watches memory even without a limit: one may be set while the server runs.
@@ -378,8 +384,10 @@ impl Server {
         }
         self.core.intake.stop();
         self.preparing.store(false, std::sync::atomic::Ordering::Relaxed);
+        let registry = self.core.registry.clone();
         let threads = tokio::task::spawn_blocking(move || {
             self.learned.save();
+            registry.close();
             let journal = self.committer.join();
             let _ = self.preparer.join();
             journal
@@ -453,6 +461,14 @@ fn open(settings: &Settings, clock: &Clock, hear: &mut dyn FnMut(&[u8])) -> Resu
         "journal replayed"
     );
     Ok((journal, store))
+}
+
+/// Opens the registry and reads its entries.
+fn open_registry(settings: &Settings, clock: &Clock) -> Result<AddressRegistry, OpenRegistryError> {
+    let begun = clock.now();
+    let registry = AddressRegistry::open(&settings.config.data_dir)?;
+    tracing::info!(ms = clock.now() - begun, suppressions = registry.len(), "registry read");
+    Ok(registry)
 }
 
 /// Keeps a segment ready, so that no commit has to create one, and reads what cleaning will copy.

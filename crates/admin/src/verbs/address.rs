@@ -12,6 +12,7 @@ use stentor_core::hub::Hub;
 use stentor_mail::address::{Address, AddressError};
 use stentor_queue::ids::{AddressId, DomainId, Ms};
 
+use super::suppressions;
 use crate::verify;
 use crate::views::recipient;
 
@@ -38,15 +39,23 @@ pub async fn address(core: &Arc<Core>, text: &str) -> ControlReply {
         Some((ids, view, hub.store.number_bounds()))
     });
     let here = verify::describe_targets(core, &address).await;
+    let suppressions = suppressions::of(core, address.as_str()).await;
     let Some((ids, mut view, (mut next, until))) = found else {
-        if here.is_empty() {
+        if here.is_empty() && suppressions.is_empty() {
             return unknown();
         }
         let (now, domain) = (core.clock.now(), address.domain().to_owned());
         let address = address.as_str().to_owned();
-        return ControlReply::Address(Box::new(AddressView { address, now, here, domain, ..AddressView::default() }));
+        return ControlReply::Address(Box::new(AddressView {
+            address,
+            now,
+            here,
+            domain,
+            suppressions,
+            ..AddressView::default()
+        }));
     };
-    view.here = here;
+    (view.here, view.suppressions) = (here, suppressions);
     let mut oldest = None;
     while next != until {
         next = core.with(|hub, _| {
@@ -87,6 +96,7 @@ fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
         suspended: lists.iter().filter(is_suspended).cloned().collect(),
         suspended_reasons: lists.iter().filter_map(reason).collect(),
         lists,
+        suppressions: Vec::new(),
         messages_total: 0,
         messages: Vec::new(),
         pending: None,

@@ -18,6 +18,7 @@ mod flush;
 mod queue_only;
 mod standing_bounces;
 mod subject;
+mod suppressions;
 mod suspend;
 mod walk;
 
@@ -54,6 +55,7 @@ pub use export::export;
 pub use flush::flush;
 pub use queue_only::{queue_only, run as run_queue, views as queue_only_views};
 pub use standing_bounces::{bounce, views as standing_bounces};
+pub use suppressions::answer as suppressions;
 pub use suspend::{dry_run as suspend_dry_run, suspend};
 pub(crate) use walk::RecipientFilter;
 pub use walk::Walk;

@@ -134,6 +134,12 @@ const FAMILIES: &[Family] = &[
     ),
     gauge("stentor_queue_only", &[], "Queue-only scopes, set by operators or in the configuration."),
     counter("stentor_standing_bounced_recipients_total", &[], "Recipients bounced by standing bounces."),
+    gauge("stentor_suppressions", &[], "Suppressions of addresses and domains in the registry."),
+    counter(
+        "stentor_suppressed_recipients_total",
+        &[],
+        "Recipients removed when their copy was to be sent, since they are suppressed.",
+    ),
     gauge("stentor_ready", &[], "1 if mail is accepted."),
     gauge("stentor_health_problem", &["name"], "Current problems of the server, by name (docs/operate/health.md)."),
     gauge("stentor_health_warning", &["name"], "Current warnings of the server, by name."),

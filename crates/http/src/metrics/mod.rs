@@ -176,6 +176,8 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
     text.value("stentor_standing_bounces", status.standing_bounces.len() as f64);
     text.value("stentor_queue_only", status.queue_only.len() as f64);
     text.value("stentor_standing_bounced_recipients_total", status.standing_bounced as f64);
+    text.value("stentor_suppressions", status.suppressions as f64);
+    text.value("stentor_suppressed_recipients_total", status.suppressed as f64);
     let is_ready = core.troubles().is_empty() && !status.stopping && !refuses_mail(&status.health);
     text.value("stentor_ready", f64::from(u8::from(is_ready)));
     for (family, severity) in

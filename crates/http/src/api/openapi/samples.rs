@@ -15,7 +15,7 @@ use stentor_control::users_view::{Share, UserRow, UsersView};
 use stentor_control::{
     ActionResult, Ages, AgesRow, AttachmentView, EnvelopeView, ErrorCode, Fates, MessageView, QuarantineList,
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
-    StandingBounceView, Status, StuckReport, StuckRow,
+    StandingBounceView, Status, StuckReport, StuckRow, SuppressionView,
 };
 use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
@@ -153,6 +153,8 @@ fn status() -> Status {
             ..StandingBounceView::default()
         }],
         standing_bounced: 12,
+        suppressions: 1_204,
+        suppressed: 31,
         queue_only: vec![QueueOnlyView {
             section: Some("weekend".to_owned()),
             until: Some(NOW + 7_200_000),
@@ -298,6 +300,15 @@ fn address() -> AddressView {
         lists: vec!["news".to_owned()],
         suspended: vec!["news".to_owned()],
         suspended_reasons: [("news".to_owned(), "asked for it".to_owned())].into(),
+        suppressions: vec![SuppressionView {
+            subject: "@example.net".to_owned(),
+            scope: "list:news".to_owned(),
+            reason: "bounce".to_owned(),
+            source: "uid=0(root) pid=4711".to_owned(),
+            note: "closed".to_owned(),
+            since: NOW - 86_400_000,
+            expires: Some(NOW + 86_400_000),
+        }],
         messages_total: 1,
         messages: vec![ID.to_owned()],
         pending: Some(recipient()),
