@@ -88,6 +88,8 @@ mod stragglers;
 mod strangers;
 mod sts;
 mod submission;
+mod suppression;
+mod suppression_cuts;
 mod suspend;
 mod table_spellings;
 mod telemetry;

@@ -1,0 +1,152 @@
+//! Suppressed recipients get no mail: posts skip them, waiting mail is removed, a client is refused at RCPT; across
+//! restarts, until the end of an entry.
+
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+use crate::kit::{SENDER, builder, post};
+
+fn run(server: &Server, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = server.operator(arguments);
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+/// The reply to a recipient of mail from `from`.
+fn rcpt(server: &Server, from: &str, to: &str) -> String {
+    let mut smtp = server.smtp();
+    smtp.cmd(&format!("MAIL FROM:<{from}>")).expect(250);
+    smtp.cmd(&format!("RCPT TO:<{to}>")).to_string()
+}
+
+fn removed(server: &Server) -> u64 {
+    server.fates()["removed"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_post_skips_suppressed_subscribers() {
+    let lab = TestLab::sites(&["one.example", "two.example"]);
+    // The last one's domain does not exist: suppressed, it is not reported as failed.
+    let subscribers =
+        ["a@one.example", "B@one.example", "c@one.example", "d@two.example", "e@two.example", "f@gone.example"];
+    let server = builder(&lab).list("news", &subscribers).list("other", &["a@one.example"]).start();
+    for add in [
+        &["a@one.example", "--list", "news", "--reason", "unsubscribe"][..],
+        &["b@ONE.example", "--reason", "complaint"],
+        &["@two.example", "--sender", "lists.test"],
+        &["@gone.example"],
+    ] {
+        server.ask(&[&["suppress", "add"], add].concat()).expect("it is added");
+    }
+    post(&server, &lab, &["news@lists.test"], "news@test");
+    lab.wait_clean("news@test", &["c@one.example"]);
+    server.wait_empty();
+    assert_eq!(removed(&server), 5);
+    // Another list's posts are not covered.
+    post(&server, &lab, &["other@lists.test"], "other@test");
+    lab.wait_clean("other@test", &["a@one.example"]);
+    server.wait_empty();
+    assert_eq!(removed(&server), 5);
+    let (_, trace) = run(&server, &["trace", "a@one.example"]);
+    assert!(trace.contains("suppressed for this list (unsubscribe)"), "{trace}");
+    let fates = server.fates();
+    assert_eq!((&fates["bounced"], &fates["delivered"]), (&0.into(), &2.into()), "{fates}");
+    lab.assert_no_violations();
+}
+
+#[test]
+fn mail_that_waits_is_removed_at_its_next_try() {
+    let scenario = "[[site]]\nname = 'later.example'\nbehaviour = { at_rcpt = '451 4.3.0 not today' }\n";
+    let lab = TestLab::start(scenario);
+    let server = builder(&lab).start();
+    let to = ["a@later.example", "b@later.example"];
+    let id = server.smtp().send(SENDER, &to, &message("later@test", "x")).expect(250).queue_id();
+    wait_until("both were tried", || {
+        let shown = server.ask(&["queue", "show", &id]).expect("it waits");
+        let recipients = shown["recipients"].as_array().expect("rows");
+        recipients.iter().all(|row| row["last_reply"].as_str().is_some_and(|reply| reply.contains("not today")))
+    });
+    server.ask(&["suppress", "add", "a@later.example", "--note", "moved, says her brother"]).expect("it is added");
+    wait_until("one is removed", || removed(&server) == 1);
+    let shown = server.ask(&["queue", "show", &id]).expect("the other one waits");
+    assert_eq!(shown["recipients"].as_array().map(Vec::len), Some(1));
+    assert_eq!(shown["recipients"][0]["address"], "b@later.example");
+    server.ask(&["suppress", "add", "@later.example"]).expect("it is added");
+    server.wait_empty();
+    assert_eq!(removed(&server), 2);
+    server.wait_log(&["a@later.example", "mailer=suppression", "suppressed for all mail (operator)"]);
+}
+
+#[test]
+fn a_client_is_refused_across_restarts_until_the_entry_ends() {
+    let lab = TestLab::sites(&["one.example"]);
+    let mut server = builder(&lab).start();
+    let refused = "550 5.7.1 Recipient is suppressed for all mail (bounce)";
+    assert!(rcpt(&server, SENDER, "ann@one.example").starts_with("250 "));
+    server.ask(&["suppress", "add", "ann@one.example", "--reason", "bounce", "--for", "1h"]).expect("it is added");
+    server.ask(&["suppress", "add", "bob@one.example", "--sender", "shop@home.example"]).expect("it is added");
+    server.stop();
+    server.start_again();
+    assert_eq!(rcpt(&server, SENDER, "Ann@one.example").trim_end(), refused);
+    assert_eq!(rcpt(&server, "", "ann@one.example").trim_end(), refused);
+    assert!(rcpt(&server, "shop@home.example", "bob@one.example").starts_with("550 5.7.1 "));
+    assert!(rcpt(&server, "other@home.example", "bob@one.example").starts_with("250 "));
+    // Killed, nothing acknowledged is lost; the wal is read again.
+    server.ask(&["suppress", "add", "carl@one.example"]).expect("it is added");
+    server.kill();
+    server.start_again();
+    assert!(rcpt(&server, SENDER, "carl@one.example").starts_with("550 5.7.1 "));
+    server.ask(&["suppress", "remove", "carl@one.example"]).expect("it is removed");
+    assert!(rcpt(&server, SENDER, "carl@one.example").starts_with("250 "));
+    let (code, text) = run(&server, &["suppress", "remove", "carl@one.example"]);
+    assert!(code == Some(3) && text.contains("carl@one.example is not suppressed"), "{text}");
+    // An entry without effect does not shorten the one that is there.
+    server.ask(&["suppress", "add", "dora@one.example", "--for", "1s"]).expect("it is added");
+    wait_until("it has ended", || rcpt(&server, SENDER, "dora@one.example").starts_with("250 "));
+    let (_, text) = run(&server, &["suppress", "add", "ann@one.example", "--for", "1m"]);
+    assert_eq!(text, "ann@one.example is already suppressed, for as long or longer\n");
+}
+
+#[test]
+fn a_file_is_imported_as_a_whole_and_exported_again() {
+    let mut server = crate::kit::bare().start();
+    let path = server.path("in.csv");
+    let file = path.to_str().expect("a plain path");
+    server.write("in.csv", b"email,reason\na@x.example,complaint\nnobody,bounce\nb@x.example,spam\n");
+    let (code, text) = run(&server, &["suppress", "import", file]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("in.csv:3: \"nobody\": address has no domain"), "{text}");
+    assert!(text.contains("in.csv:4: \"spam\" is not a valid reason"), "{text}");
+    assert!(text.contains("2 lines have errors; nothing was imported"), "{text}");
+    assert!(run(&server, &["suppress", "list"]).1.contains("0 shown"), "nothing was imported");
+    let mut all = "subject,scope,reason,source,note,since,expires\n".to_owned();
+    for n in 0..3_000 {
+        all += &format!("{n:04}@x.example,list:news,bounce,import old.csv,\"n, {n}\",2026-01-02T03:04:05.000Z,\n");
+    }
+    server.write("in.csv", all.as_bytes());
+    let (code, text) = run(&server, &["suppress", "import", file]);
+    assert_eq!((code, text.as_str()), (Some(0), "3000 entries read, 3000 added or extended\n"));
+    assert_eq!(run(&server, &["suppress", "export"]), (Some(0), all.clone()));
+    assert_eq!(run(&server, &["suppress", "import", file]).1, "3000 entries read, 0 added or extended\n");
+    server.wait_log(&["audit: verb=suppress", "uid="]);
+    server.kill();
+    server.start_again();
+    assert_eq!(run(&server, &["suppress", "export"]), (Some(0), all));
+    let (_, text) = run(&server, &["suppress", "show", "0007@X.example"]);
+    assert!(text.contains("0007@x.example") && text.contains("list:news") && text.contains("n, 7"), "{text}");
+    assert_eq!(run(&server, &["suppress", "show", "else@x.example"]).0, Some(0));
+}
+
+#[test]
+fn a_damaged_registry_stops_the_start() {
+    let mut server = crate::kit::bare().start();
+    server.ask(&["suppress", "add", "a@x.example"]).expect("it is added");
+    server.stop();
+    let path = server.path("data/registry.sqlite");
+    let bytes = std::fs::read(&path).expect("the registry is in the data folder");
+    std::fs::write(&path, [&b"no database"[..], &bytes[11..]].concat()).expect("it is written");
+    let command = server.command();
+    let log = server.try_start_as(command).expect_err("it does not start");
+    assert!(log.contains("registry.sqlite is damaged") && log.contains("restore it from a backup"), "{log}");
+    std::fs::write(&path, bytes).expect("it is written");
+    server.start_again();
+    assert!(run(&server, &["suppress", "list"]).1.contains("a@x.example"));
+}
