@@ -20,7 +20,7 @@ use stentor_control::ErrorCode;
 use super::anonymous::AnonymousConnection;
 use super::auth::{self, CallerLogin};
 use super::body::{BodyCutoff, in_time};
-use super::{Http, browser, held_message, problem};
+use super::{Http, browser, link_page, problem};
 
 /// Maximum time until an answer begins. A verb continues after it.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
@@ -28,16 +28,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                               font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'";
-/// Paths served without a login whatever `reading` says: probes, the login with its page's files, and recipients'
-/// links.
-const PUBLIC: [&str; 6] = ["/healthz", "/readyz", "/login", "/theme", "/assets/", held_message::PATH];
+/// Paths served without a login whatever `reading` says, besides [`link_page::PATHS`]: probes, and the login with its
+/// page's files.
+const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/login", "/theme", "/assets/"];
 
 pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next) -> Response {
     let settings = http.core.settings();
     let config = &settings.config.http;
     let digest = settings.config.quarantine.digest.as_ref();
-    let (hostname, link_host) = (&settings.config.hostname, digest.and_then(DigestConfig::link_host));
-    let mut response = match admit(&http, config, hostname, link_host, request).await {
+    let link_hosts = [digest.and_then(DigestConfig::link_host), config.link_host()];
+    let mut response = match admit(&http, config, &settings.config.hostname, link_hosts, request).await {
         Ok(request) => answer(request, next).await,
         Err(refused) => *refused,
     };
@@ -82,7 +82,7 @@ async fn admit(
     http: &Http,
     config: &HttpConfig,
     hostname: &str,
-    link_host: Option<&str>,
+    link_hosts: [Option<&str>; 2],
     request: Request,
 ) -> Result<Request, Box<Response>> {
     let refuse = |status, text: &str| Err(Box::new(problem(status, ErrorCode::Forbidden, text)));
@@ -91,8 +91,8 @@ async fn admit(
         Err(why) => return refuse(StatusCode::BAD_REQUEST, why),
     };
     // Recipients' links may use a host name of their own, which serves only their page.
-    let is_link = request.uri().path().starts_with(held_message::PATH);
-    let is_linked = is_link && link_host.is_some_and(|ours| is_ours(&host, ours, &[]));
+    let is_link = link_page::PATHS.iter().any(|link| request.uri().path().starts_with(link));
+    let is_linked = is_link && link_hosts.into_iter().flatten().any(|ours| is_ours(&host, ours, &[]));
     if !is_linked && !is_ours(&host, hostname, &config.host_names) {
         let text = "unknown host name; list this server's names in [http] host_names";
         return refuse(StatusCode::MISDIRECTED_REQUEST, text);
@@ -105,7 +105,7 @@ async fn admit(
     }
     let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let path = parts.uri.path();
-    let is_public = PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
+    let is_public = is_link || PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
     // A link is itself a secret, and its page sends no referrer, so its form has no origin to check.
     let is_trusted = is_link || matches!(caller.login, Some(CallerLogin::Token { .. }));
     if changes && !is_trusted && is_foreign(&parts.headers, &host) {

@@ -10,17 +10,14 @@
 //! digest of its octets, and is not counted: behind a proxy all clients have one address.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::Response;
 use axum::routing::get;
-use base64ct::{Base64, Encoding as _};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use stentor_admin::quarantine::{LinkSubject, OwnCopy, OwnView, look_at_own, release_own};
 use stentor_queue::ids::Ms;
 use tokio::sync::Semaphore;
@@ -28,26 +25,16 @@ use tokio::sync::Semaphore;
 use super::Http;
 use super::auth::Caller;
 use super::console::{bytes, instant, shown};
+use super::link_page::{later, missing, page};
 
 /// Path prefix of links.
 pub const PATH: &str = "/kept/";
-const STYLE: &str = include_str!("../assets/kept.css");
 const VISITS_MAX: u32 = 60;
 const MINUTE_MS: Ms = 60_000;
 /// Maximum recipients whose visits are counted.
 const RECIPIENTS_MAX: usize = 10_000;
 /// Maximum messages read for these pages at a time.
 const READINGS_MAX: usize = 4;
-
-/// Only our own style, by its digest, and forms to this server.
-static CONTENT_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-    let digest = Base64::encode_string(&Sha256::digest(STYLE));
-    let policy = format!(
-        "default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    );
-    // Base64 is ASCII.
-    HeaderValue::try_from(policy).expect("a policy is a header value")
-});
 
 /// Requests per recipient in this minute.
 pub struct Visits {
@@ -172,39 +159,6 @@ fn kept(http: &Http, view: &OwnView) -> Markup {
 
 fn or_none(text: &str) -> String {
     if text.trim().is_empty() { "none".to_owned() } else { shown(text) }
-}
-
-fn missing() -> Response {
-    page(StatusCode::NOT_FOUND, "Not found", &html! { p { "This link is invalid or has expired." } })
-}
-
-fn later(status: StatusCode, after_s: &'static str, text: &str) -> Response {
-    let mut response = page(status, "Try again later", &html! { p role="alert" { (text) } });
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(after_s));
-    response
-}
-
-fn page(status: StatusCode, title: &str, main: &Markup) -> Response {
-    let body = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="robots" content="noindex, nofollow";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body { main { h1 { (title) } (main) } }
-        }
-    };
-    let mut response =
-        (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_POLICY.clone());
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(HeaderName::from_static("x-robots-tag"), HeaderValue::from_static("noindex, nofollow"));
-    response
 }
 
 #[cfg(test)]

@@ -17,9 +17,11 @@ mod generated;
 pub mod guard;
 mod health;
 mod held_message;
+mod link_page;
 mod listener;
 pub mod metrics;
 mod readings;
+mod unsubscribe;
 
 use std::io;
 use std::net::SocketAddr;
@@ -115,6 +117,7 @@ fn router(http: Http) -> Router {
         .merge(metrics::router())
         .merge(console::router())
         .merge(held_message::router())
+        .merge(unsubscribe::router())
         .fallback(console::missing)
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)

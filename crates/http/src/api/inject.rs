@@ -36,6 +36,7 @@ use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 use super::RETRY_AFTER_S;
 use super::answers::{ErrorBody, InjectedMessage, InjectionResult, RefusedRcptView};
 use super::idempotency::{KEY_BYTES_MAX, KeyState};
+use super::merge::{self, ValuesByRecipient};
 use crate::auth::Caller;
 use crate::{Http, problem};
 
@@ -66,9 +67,15 @@ struct Order {
     message: Option<String>,
     /// The message in base64, instead of `message`.
     message_base64: Option<String>,
+    /// Merge values by recipient and name; those of the empty address are for all.
+    #[serde(default)]
+    values: ValuesByRecipient,
     /// Send even if some recipients are refused.
     #[serde(default)]
     partial: bool,
+    /// The stored form of `values`.
+    #[serde(skip)]
+    merge: Vec<u8>,
     /// The trace parent from the header.
     #[serde(skip)]
     parent: Option<TraceParent>,
@@ -224,6 +231,10 @@ async fn take(
             if length > size_max {
                 return Err(Failure::TooLarge(format!("the message exceeds {size_max} octets")));
             }
+            if !order.values.is_empty() {
+                let (values, recipients) = (std::mem::take(&mut order.values), recipients_of(&order, &settings)?);
+                order.merge = merge::table(values, &recipients, &message).map_err(Failure::Bad)?;
+            }
             let (one, parts) = tokio::sync::mpsc::channel(2);
             // There is room for both; an empty message has no first part.
             for part in [Bytes::from(message), Bytes::new()] {
@@ -314,6 +325,7 @@ async fn run(
     };
     let mut transaction = Transaction::begin(core, mail, *client, true, None)?;
     let assigned = transaction.of_injector();
+    transaction.merge(order.merge);
     transaction.traced_by(core, order.parent);
     if let Err(reply) = transaction.filtered_locally(core, settings, who.trim_start_matches("token=")).await {
         return Err(reply.into());

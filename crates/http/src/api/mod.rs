@@ -11,6 +11,7 @@ mod export;
 mod history;
 mod idempotency;
 mod inject;
+mod merge;
 #[cfg(test)]
 mod openapi;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::scribe::Scribe;
 const AUTHOR: &str = "ann@example.org";
 
 /// `stentor dkim new DOMAIN` in the server's folder; its section is added to the configuration.
-fn add_keys(server: &Server, domain: &str, arguments: &[&str]) {
+pub(crate) fn add_keys(server: &Server, domain: &str, arguments: &[&str]) {
     let output = Command::new(stentor())
         .args(["dkim", "new", domain, "--dir"])
         .arg(server.folder())
@@ -126,7 +126,7 @@ fn files(server: &Server, contents: &[Vec<u8>]) -> Vec<PathBuf> {
 
 /// Verifies messages with all programs that are installed: each has valid signatures of these domains, and no others.
 #[track_caller]
-fn assert_signed(server: &Server, contents: &[Vec<u8>], domains: &[&str]) {
+pub(crate) fn assert_signed(server: &Server, contents: &[Vec<u8>], domains: &[&str]) {
     let (records, messages) = (records(server), files(server, contents));
     for Verifier { name, algorithms, verify } in VERIFIERS {
         let Some(verdicts) = verify(&records, &messages) else {

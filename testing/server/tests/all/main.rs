@@ -22,6 +22,7 @@ mod console;
 mod console_pages;
 mod content_rules;
 mod control;
+mod copies;
 mod crash;
 mod dane;
 mod delays;
