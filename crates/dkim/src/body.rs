@@ -1,23 +1,35 @@
-//! The hash of a relaxed body (RFC 6376 section 3.4.4).
+//! The hash of a body in canonical form (RFC 6376 sections 3.4.3 and 3.4.4).
 //!
-//! Spaces and tabs at the end of a line and empty lines at the end of the body are ignored; other runs of spaces and
-//! tabs count as one space. A body that is not empty ends with CRLF, whether or not it was sent. A CR or LF outside of
-//! CRLF is an ordinary octet.
+//! Empty lines at the end of the body are ignored. In the relaxed form, spaces and tabs at the end of a line are
+//! ignored, too, and other runs of them count as one space. A body that is not empty ends with CRLF, whether or not it
+//! was sent; so does an empty one in the simple form. A CR or LF outside of CRLF is an ordinary octet.
 //!
 //! State: what may still turn out to be ignored (spaces, empty lines, a CR) is held back until the next octet decides.
 
 use aws_lc_rs::digest::{Context, SHA256};
 
+use crate::form::CanonicalForm;
+
 /// SHA-256 of a canonical body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BodyDigest(pub [u8; 32]);
+
+/// A canonical body: its hash, and its length for `l=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HashedBody {
+    pub digest: BodyDigest,
+    pub bytes: u64,
+}
 
 /// Canonical octets gathered before they are hashed.
 const GATHERED_BYTES: usize = 8 * 1024;
 
 /// Hashes a body in pieces.
 pub struct BodyHash {
+    form: CanonicalForm,
     hash: Context,
+    /// Canonical octets so far.
+    bytes: u64,
     gathered: Vec<u8>,
     /// Spaces or tabs that end the line unless more follows.
     has_space: bool,
@@ -29,9 +41,18 @@ pub struct BodyHash {
 }
 
 impl Default for BodyHash {
+    /// Hashes the relaxed form.
     fn default() -> BodyHash {
+        BodyHash::new(CanonicalForm::Relaxed)
+    }
+}
+
+impl BodyHash {
+    pub fn new(form: CanonicalForm) -> BodyHash {
         BodyHash {
+            form,
             hash: Context::new(&SHA256),
+            bytes: 0,
             gathered: Vec::with_capacity(GATHERED_BYTES + 2),
             has_space: false,
             has_cr: false,
@@ -39,10 +60,10 @@ impl Default for BodyHash {
             is_line_empty: true,
         }
     }
-}
 
-impl BodyHash {
     pub fn push(&mut self, octets: &[u8]) {
+        let is_relaxed = self.form == CanonicalForm::Relaxed;
+        let is_space = |octet: u8| is_relaxed && matches!(octet, b' ' | b'\t');
         let mut rest = octets;
         while let Some((octet, behind)) = rest.split_first() {
             if std::mem::take(&mut self.has_cr) {
@@ -54,10 +75,10 @@ impl BodyHash {
                 self.write(b"\r");
             }
             match octet {
-                b' ' | b'\t' => self.has_space = true,
+                octet if is_space(*octet) => self.has_space = true,
                 b'\r' => self.has_cr = true,
                 _ => {
-                    let end = rest.iter().position(|octet| matches!(octet, b' ' | b'\t' | b'\r'));
+                    let end = rest.iter().position(|octet| *octet == b'\r' || is_space(*octet));
                     let (run, more) = rest.split_at(end.unwrap_or(rest.len()));
                     self.write(run);
                     rest = more;
@@ -68,17 +89,22 @@ impl BodyHash {
         }
     }
 
-    pub fn finish(mut self) -> BodyDigest {
+    pub fn finish(self) -> BodyDigest {
+        self.finish_counted().digest
+    }
+
+    pub fn finish_counted(mut self) -> HashedBody {
         if std::mem::take(&mut self.has_cr) {
             self.write(b"\r");
         }
-        if !self.is_line_empty {
+        let is_empty = self.form == CanonicalForm::Simple && self.bytes == 0;
+        if !self.is_line_empty || is_empty {
             self.gather(b"\r\n");
         }
         self.hash.update(&self.gathered);
         let mut digest = [0; 32];
         digest.copy_from_slice(self.hash.finish().as_ref());
-        BodyDigest(digest)
+        HashedBody { digest: BodyDigest(digest), bytes: self.bytes }
     }
 
     /// Adds octets that are not ignored, and what was held back before them.
@@ -103,6 +129,7 @@ impl BodyHash {
     }
 
     fn gather(&mut self, octets: &[u8]) {
+        self.bytes += octets.len() as u64;
         if self.gathered.len() + octets.len() > GATHERED_BYTES {
             self.hash.update(&self.gathered);
             self.gathered.clear();

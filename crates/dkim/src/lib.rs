@@ -1,4 +1,4 @@
-//! DKIM signing (RFC 6376, RFC 8463): keys, DNS records, canonical forms, and signatures.
+//! DKIM (RFC 6376, RFC 8463): keys, DNS records, canonical forms, signatures, and their verification.
 //!
 //! Promise: the signatures of a message depend only on its octets, the signers and the times given. Nothing here does
 //! I/O or reads a clock. A body is hashed in pieces of any size, once; each copy then hashes only its header. All
@@ -9,15 +9,22 @@
 mod body;
 mod fields;
 mod fold;
+mod form;
 mod key;
 mod message;
 mod own;
 mod record;
 mod sign;
+mod verify;
 
-pub use body::{BodyDigest, BodyHash};
+pub use body::{BodyDigest, BodyHash, HashedBody};
+pub use form::CanonicalForm;
 pub use key::{Algorithm, GeneratedKey, KeyError, RSA_BITS_MIN, SigningKey};
 pub use message::MessageHash;
 pub use own::is_signed_by;
 pub use record::{record_name, zone_text};
 pub use sign::{SignError, Signer, Times, sign};
+pub use verify::{
+    FieldIndex, KeyRecordError, PublicKey, Signature, SignatureError, SignatureKind, TagList, VerifyError, verify,
+    verify_seal,
+};
