@@ -1,0 +1,143 @@
+//! DMARC: whether a message is from the domain of its author, and what that domain asks otherwise (RFC 9989).
+//!
+//! Failure: a DNS failure, in a walk or in a method that could have passed, is `temperror`; then nothing is applied.
+
+mod record;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use self::record::DmarcPolicy;
+use self::record::{PolicyRecord, PublicSuffix};
+use self::walk::{PolicyDomain, WalkStop, organizational, walk};
+use crate::dns::{Inquiry, Pending, RecordAnswer, RecordKind};
+use crate::method::MethodResult;
+use crate::spf::is_at_or_below;
+
+/// Domains that a message has been authenticated for, in lower case.
+#[derive(Debug, Clone, Default)]
+pub struct AuthenticatedDomains {
+    /// The sender's, if SPF passed.
+    pub spf: Option<String>,
+    /// `d=` of signatures that passed.
+    pub dkim: Vec<String>,
+    /// Domains whose result is unknown because the DNS failed.
+    pub unknown: Vec<String>,
+}
+
+/// Result for one author's domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DmarcResult {
+    /// The author's domain.
+    pub domain: String,
+    pub result: MethodResult,
+    /// The policy published for it, if there is a record.
+    pub policy: Option<DmarcPolicy>,
+    /// The domain asks that the policy is not applied (`t=y`).
+    pub is_test: bool,
+}
+
+impl DmarcResult {
+    fn without_policy(domain: &str, result: MethodResult) -> DmarcResult {
+        DmarcResult { domain: domain.to_owned(), result, policy: None, is_test: false }
+    }
+
+    /// What the domain asks for this message.
+    pub fn disposition(&self) -> DmarcPolicy {
+        let is_applied = self.result == MethodResult::Fail && !self.is_test;
+        self.policy.filter(|_| is_applied).unwrap_or(DmarcPolicy::None)
+    }
+}
+
+/// Evaluates DMARC for an author's domain.
+///
+/// # Errors
+/// More answers are needed.
+pub fn dmarc(
+    inquiry: &Inquiry<'_>,
+    author: &str,
+    authenticated: &AuthenticatedDomains,
+) -> Result<DmarcResult, Pending> {
+    match evaluate(inquiry, author, authenticated) {
+        Ok(result) => Ok(result),
+        Err(WalkStop::Pending) => Err(Pending),
+        Err(WalkStop::Failed) => Ok(DmarcResult::without_policy(author, MethodResult::TempError)),
+    }
+}
+
+/// Asks the questions of a walk before its result is needed.
+pub fn prefetch(inquiry: &Inquiry<'_>, author: &str) {
+    // Questions are noted; the result is computed again.
+    let _ = walk(inquiry, author);
+}
+
+fn evaluate(
+    inquiry: &Inquiry<'_>,
+    author: &str,
+    authenticated: &AuthenticatedDomains,
+) -> Result<DmarcResult, WalkStop> {
+    let found = walk(inquiry, author)?;
+    let organization = organizational(author, &found);
+    let Some(applied) = applied(author, organization, &found) else {
+        return Ok(DmarcResult::without_policy(author, MethodResult::None));
+    };
+    let policy = policy(inquiry, author, applied)?;
+    let PolicyRecord { is_spf_strict, is_dkim_strict, is_test, .. } = applied.record;
+    let aligns = |domain: &str, is_strict: bool| -> Result<bool, WalkStop> {
+        if domain == author {
+            return Ok(true);
+        }
+        // Only domains of the same organization have the same organizational domain.
+        if is_strict || !is_at_or_below(domain, organization) {
+            return Ok(false);
+        }
+        Ok(organizational(domain, &walk(inquiry, domain)?) == organization)
+    };
+    let mut is_pass = match &authenticated.spf {
+        Some(domain) => aligns(domain, is_spf_strict)?,
+        None => false,
+    };
+    for domain in &authenticated.dkim {
+        is_pass = is_pass || aligns(domain, is_dkim_strict)?;
+    }
+    let is_unknown = authenticated.unknown.iter().any(|domain| is_at_or_below(domain, organization));
+    let result = match () {
+        () if is_pass => MethodResult::Pass,
+        () if is_unknown => MethodResult::TempError,
+        () => MethodResult::Fail,
+    };
+    Ok(DmarcResult { domain: author.to_owned(), result, policy: Some(policy), is_test })
+}
+
+/// The record that applies: the author's own, its organization's, or that of its public suffix.
+fn applied<'a>(author: &str, organization: &str, found: &'a [PolicyDomain]) -> Option<&'a PolicyDomain> {
+    let of = |domain: &str| found.iter().find(|one| one.domain == domain);
+    let suffix = || found.iter().find(|one| one.record.public_suffix == PublicSuffix::Yes);
+    of(author).or_else(|| of(organization)).or_else(suffix)
+}
+
+/// The policy of a record for the author's domain.
+fn policy(inquiry: &Inquiry<'_>, author: &str, applied: &PolicyDomain) -> Result<DmarcPolicy, WalkStop> {
+    let record = &applied.record;
+    if applied.domain == author {
+        return Ok(record.policy);
+    }
+    let of_subdomains = record.subdomains.unwrap_or(record.policy);
+    match record.missing_subdomains {
+        Some(policy) if !exists(inquiry, author)? => Ok(policy),
+        _ => Ok(of_subdomains),
+    }
+}
+
+/// Whether a domain has an address or MX records.
+fn exists(inquiry: &Inquiry<'_>, domain: &str) -> Result<bool, WalkStop> {
+    let answers = [RecordKind::A, RecordKind::Aaaa, RecordKind::Mx].map(|kind| inquiry.ask(domain, kind));
+    for answer in answers {
+        match answer? {
+            RecordAnswer::Empty => {}
+            RecordAnswer::Failed => return Err(WalkStop::Failed),
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,122 @@
+use super::*;
+use crate::dns::{DnsQuestion, KnownAnswers};
+
+/// Records by name: `_dmarc` TXT records, `A` for an address, `FAIL`.
+fn evaluated(zone: &[(&str, &str)], author: &str, authenticated: &AuthenticatedDomains) -> DmarcResult {
+    let mut answers = KnownAnswers::default();
+    for _ in 0..20 {
+        let inquiry = Inquiry::new(&answers);
+        let result = dmarc(&inquiry, author, authenticated);
+        let questions = inquiry.into_questions();
+        match result {
+            Ok(result) => return result,
+            Err(Pending) => {
+                for question in questions {
+                    let answer = answer(zone, &question);
+                    answers.add(question, answer);
+                }
+            }
+        }
+    }
+    panic!("no end");
+}
+
+fn answer(zone: &[(&str, &str)], question: &DnsQuestion) -> RecordAnswer {
+    let all: Vec<&str> = zone.iter().filter(|(name, _)| *name == &*question.name).map(|(_, data)| *data).collect();
+    match (question.kind, all.first()) {
+        (_, Some(&"FAIL")) => RecordAnswer::Failed,
+        (RecordKind::A, Some(&"A")) => RecordAnswer::Addresses(vec!["192.0.2.1".parse().unwrap()]),
+        (RecordKind::Txt, Some(_)) => RecordAnswer::Texts(all.iter().map(|text| text.as_bytes().into()).collect()),
+        _ => RecordAnswer::Empty,
+    }
+}
+
+fn spf(domain: &str) -> AuthenticatedDomains {
+    AuthenticatedDomains { spf: Some(domain.to_owned()), ..AuthenticatedDomains::default() }
+}
+
+fn dkim(domain: &str) -> AuthenticatedDomains {
+    AuthenticatedDomains { dkim: vec![domain.to_owned()], ..AuthenticatedDomains::default() }
+}
+
+#[test]
+fn a_walk_asks_for_at_most_eight_domains() {
+    assert_eq!(walk::targets("a.mail.example.com"), ["a.mail.example.com", "mail.example.com", "example.com", "com"]);
+    let long = "a.b.c.d.e.f.g.h.i.j.mail.example.com";
+    let all = walk::targets(long);
+    assert_eq!(all.len(), 8);
+    assert_eq!((all[0], all[1], all[7]), (long, "g.h.i.j.mail.example.com", "com"));
+    assert_eq!(walk::targets("com"), ["com"]);
+}
+
+#[test]
+fn organizational_domains_are_those_of_the_walk() {
+    let of = |zone: &[(&str, &str)], domain: &str| {
+        let mut answers = KnownAnswers::default();
+        for at in walk::targets(domain) {
+            let question = DnsQuestion { name: format!("_dmarc.{at}").into(), kind: RecordKind::Txt };
+            let answer = answer(zone, &question);
+            answers.add(question, answer);
+        }
+        let found = walk(&Inquiry::new(&answers), domain).unwrap();
+        organizational(domain, &found).to_owned()
+    };
+    let mail = ("_dmarc.mail.example.com", "v=DMARC1; p=none");
+    let org = ("_dmarc.example.com", "v=DMARC1; p=none");
+    let domain = "a.mail.example.com";
+    // The examples of RFC 9989 section 4.10.2.
+    assert_eq!(of(&[mail, org], domain), "example.com");
+    assert_eq!(of(&[("_dmarc.com", "v=DMARC1; psd=y")], domain), "example.com");
+    assert_eq!(of(&[("_dmarc.mail.example.com", "v=DMARC1; psd=n"), org], domain), "mail.example.com");
+    assert_eq!(of(&[mail, org, ("_dmarc.com", "v=DMARC1; psd=y")], domain), "example.com");
+    assert_eq!(of(&[], domain), domain);
+    // Two records of a name are none; a suffix that sends mail is its own organization.
+    assert_eq!(of(&[mail, org, org], domain), "mail.example.com");
+    assert_eq!(of(&[("_dmarc.a.mail.example.com", "v=DMARC1; psd=y")], domain), domain);
+}
+
+#[test]
+fn alignment_is_strict_or_relaxed() {
+    let zone = [("_dmarc.example.com", "v=DMARC1; p=reject; aspf=s")];
+    let result = |author: &str, of: &AuthenticatedDomains| evaluated(&zone, author, of).result;
+    assert_eq!(result("example.com", &spf("example.com")), MethodResult::Pass);
+    assert_eq!(result("example.com", &spf("mail.example.com")), MethodResult::Fail);
+    assert_eq!(result("example.com", &dkim("mail.example.com")), MethodResult::Pass);
+    assert_eq!(result("a.example.com", &dkim("b.example.com")), MethodResult::Pass);
+    assert_eq!(result("example.com", &dkim("badexample.com")), MethodResult::Fail);
+    assert_eq!(result("example.com", &dkim("com")), MethodResult::Fail);
+    assert_eq!(result("example.org", &dkim("example.org")), MethodResult::None);
+    // A subdomain that is an organization of its own.
+    let apart = [zone[0], ("_dmarc.b.example.com", "v=DMARC1; psd=n")];
+    assert_eq!(evaluated(&apart, "example.com", &dkim("b.example.com")).result, MethodResult::Fail);
+}
+
+#[test]
+fn policies_of_domains_subdomains_and_names_that_do_not_exist() {
+    let zone = [
+        ("_dmarc.example.com", "v=DMARC1; p=none; sp=quarantine; np=reject"),
+        ("real.example.com", "A"),
+        ("_dmarc.own.example.com", "v=DMARC1; p=reject; t=y"),
+        ("_dmarc.gov.test", "v=DMARC1; psd=y; p=reject; np=quarantine"),
+    ];
+    let nobody = AuthenticatedDomains::default();
+    let result = |author: &str| evaluated(&zone, author, &nobody);
+    assert_eq!(result("example.com").policy, Some(DmarcPolicy::None));
+    assert_eq!(result("real.example.com").disposition(), DmarcPolicy::Quarantine);
+    assert_eq!(result("none.example.com").disposition(), DmarcPolicy::Reject);
+    let own = result("own.example.com");
+    assert_eq!((own.policy, own.disposition()), (Some(DmarcPolicy::Reject), DmarcPolicy::None));
+    assert_eq!(result("x.gov.test").disposition(), DmarcPolicy::Quarantine);
+    assert_eq!(result("other.test").policy, None);
+}
+
+#[test]
+fn a_dns_failure_is_never_a_fail() {
+    let zone = [("_dmarc.example.com", "v=DMARC1; p=reject"), ("_dmarc.sub.example.com", "FAIL")];
+    let result = evaluated(&zone, "sub.example.com", &AuthenticatedDomains::default());
+    assert_eq!((result.result, result.disposition()), (MethodResult::TempError, DmarcPolicy::None));
+    let unknown = AuthenticatedDomains { unknown: vec!["example.com".to_owned()], ..AuthenticatedDomains::default() };
+    assert_eq!(evaluated(&zone, "example.com", &unknown).result, MethodResult::TempError);
+    let other = AuthenticatedDomains { unknown: vec!["example.org".to_owned()], ..AuthenticatedDomains::default() };
+    assert_eq!(evaluated(&zone, "example.com", &other).disposition(), DmarcPolicy::Reject);
+}
