@@ -24,6 +24,7 @@ use super::endpoints::WebhookConfig;
 use super::keys::ApiToken;
 use super::links;
 use super::listeners::ListenConfig;
+use super::message_authentication::MessageAuthConfig;
 use super::protection::ProtectionConfig;
 use super::quarantine::QuarantineConfig;
 use super::queue_only::QueueOnlyConfig;
@@ -60,6 +61,8 @@ pub struct Config {
     pub milters: Vec<MilterSettings>,
     /// `[[dkim]]`
     pub dkim: Vec<DkimConfig>,
+    /// `[message_authentication]`
+    pub message_auth: MessageAuthConfig,
     /// `[greylist]`
     pub greylist: GreylistSettings,
     /// Lists, in the order of the file.

@@ -75,6 +75,7 @@ pub static RULES: &[ReloadRule] = {
         rule("rules", &[], NewConnections),
         rule("milters", &[], NewConnections),
         rule("dkim", &[], AtOnce),
+        rule("message_authentication", &[], NewConnections),
         rule("greylist", &[], NewConnections),
         rule("classes", &[], NewConnections),
         rule("tls_policy", &[], AtOnce),

@@ -23,8 +23,8 @@ use super::raw::{Context, DAY_S, Section};
 use super::sending::FlowContext;
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, acme, call_ahead, copies, cross, dkim, dns_lists, http, log, milters, protection, quarantine, queue_only,
-    same_name, security, sending, submission, tables, tls, tls_reports, webhooks,
+    Places, acme, call_ahead, copies, cross, dkim, dns_lists, http, log, message_authentication, milters, protection,
+    quarantine, queue_only, same_name, security, sending, submission, tables, tls, tls_reports, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -72,6 +72,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let milters = milters::read(&top, &hostname, &listening);
     let dkim = dkim::read(&top);
     copies::check_signed(context, &tables.lists, &dkim);
+    let message_auth = message_authentication::read(top.section("message_authentication"));
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
@@ -107,6 +108,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         quarantine,
         milters,
         dkim,
+        message_auth,
         greylist,
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),

@@ -1,5 +1,6 @@
 //! Resolves the hosts for a domain's mail: MX and address lookups (RFC 5321 5.1), static routes, address literals.
-//! Rules' queries about an untrusted client are in [`asker`], DANE and TXT records of domains in [`published`].
+//! Rules' queries about an untrusted client are in [`asker`], those of SPF, DKIM and DMARC in [`message_auth`], DANE
+//! and TXT records of domains in [`published`].
 //!
 //! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and makes a bounded number of queries,
 //! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers in all other cases.
@@ -26,6 +27,7 @@ mod connection;
 mod expansion;
 mod hint;
 mod inquiry;
+mod message_auth;
 pub mod offline;
 mod own;
 mod probe;
@@ -51,6 +53,7 @@ use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hint::Hint;
+pub use message_auth::AnsweredQuestion;
 use own::OwnAddresses;
 pub use probe::ProbeAnswer;
 use published::MxOrigin;

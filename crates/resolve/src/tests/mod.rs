@@ -1,6 +1,7 @@
 //! Tests of the resolver with a small name server on loopback, which can lie, fail and be silent.
 
 mod asker;
+mod message_auth;
 mod published;
 mod select;
 mod servers;

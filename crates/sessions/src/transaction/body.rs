@@ -45,7 +45,8 @@ impl Transaction {
 
     /// Reserves memory for this many octets of the body.
     pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
-        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes + self.waiting.bytes()));
+        let bytes = bytes + self.waiting.bytes() + self.authentication_bytes();
+        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
         if is_held { Ok(()) } else { Err(Self::no_memory(core)) }
     }
 
@@ -82,6 +83,7 @@ impl Transaction {
         self.waiting.begin(&settings.rules, prefix.len(), self.milters.is_some());
         self.stored_form = StoredForm::new(prefix.len());
         self.own_octets = prefix.len();
+        self.begin_authentication(settings, helo, prefix.len());
         prefix
     }
 
@@ -112,6 +114,7 @@ impl Transaction {
             return;
         }
         self.search(&bytes).await;
+        self.scan_for_authentication(&bytes);
         let bytes = self.stored_form.push(bytes, false);
         // Its header is not known yet.
         let bytes = self.edit(core, settings).push(bytes, false);

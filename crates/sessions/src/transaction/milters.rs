@@ -11,6 +11,7 @@ use stentor_core::{Core, Settings, log};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
+use stentor_message_auth::FIELD;
 use stentor_milter::{
     ClientFacts, Content, MailFacts, MilterRefusal, MilteredMessage, RcptFacts, RecipientChange, RecodeResult,
     SessionMilters, each_field, edit_fields, recoded,
@@ -174,7 +175,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Applies the rules on authentication results, which milters have now written into the header.
+    /// Applies the rules on authentication results, which are ours and those that milters have written into the header.
     pub(super) async fn apply_auth_rules(
         &mut self,
         core: &Arc<Core>,
@@ -188,6 +189,9 @@ impl Transaction {
         let read = each_field(&mut octets, |name, value| results.field(name, value));
         end.last = octets.last;
         read?;
+        if let Some(value) = &self.authentication_results {
+            results.field(FIELD.as_bytes(), value.as_bytes());
+        }
         self.waiting.match_auth(&settings.rules, &results);
         self.ask_services(settings, size, true).await;
         if let Some(said) = self.waiting.finish_with_auth(&settings.rules) {

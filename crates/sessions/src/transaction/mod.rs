@@ -6,6 +6,7 @@
 //! (docs/design/decisions/0004-strangers.md).
 
 mod added;
+mod authentication;
 mod body;
 mod by_content;
 mod envelopes;
@@ -44,6 +45,7 @@ use stentor_rules::{Key, NextHop, SessionQuestion, WaitingRules, Wishes};
 use stentor_smtp::server::{EndOfData, MailFrom};
 use tokio::sync::oneshot;
 
+use self::authentication::Authentication;
 use self::holdings::{Arrival, Pieces};
 use self::milters::MilterTransaction;
 pub use self::submitted::{Account, Submitted};
@@ -54,8 +56,8 @@ use super::judge::AcceptedRcpt;
 use super::rewrite::header;
 use super::socket::Socket;
 
-/// How long milters may take before a client may have disconnected because of it. Before that, a client with a closed
-/// side has only finished sending, and still reads the reply.
+/// How long authentication and milters may take before a client may have disconnected because of them. Before that, a
+/// client with a closed side has only finished sending, and still reads the reply.
 const LEAVES_AFTER: Duration = Duration::from_secs(5);
 /// Never read by the client; it closes the session.
 const LEFT: Reply = Reply::fixed(421, Enhanced::new(4, 4, 2), "Connection closed before the message was accepted");
@@ -85,8 +87,12 @@ pub struct Transaction {
     open: Vec<(Address, Vec<Arc<str>>)>,
     /// Attributes for policy services at the end of the data.
     question: Option<SessionQuestion>,
-    /// Fields that rules on the content put before the header.
+    /// Fields put before the header at the end of the data: authentication results, and those of rules on the content.
     added: Vec<u8>,
+    /// From the beginning of the data until it is authenticated, if it is.
+    authentication: Option<Box<Authentication>>,
+    /// Value of the field with its authentication results.
+    authentication_results: Option<Box<str>>,
     /// Lists with restricted posting, sorted, without duplicates.
     restricted_lists: Vec<Arc<str>>,
     /// The next hops that rules name for lists' subscribers.
@@ -240,6 +246,8 @@ impl Transaction {
             open: Vec::new(),
             question: None,
             added: Vec::new(),
+            authentication: None,
+            authentication_results: None,
             given_sender: None,
             names: Names::default(),
             has_canonical_sender: false,
@@ -359,8 +367,8 @@ impl Transaction {
     }
 
     /// Judges the content by its checks, rules and milters, in this order: loops and posts, rules on the content as the
-    /// client sent it, its stored form, canonical addresses, removed fields, milters, rules on the milters' results,
-    /// the transfer encoding.
+    /// client sent it, its stored form, canonical addresses, removed fields, authentication, milters, rules on their
+    /// results, the transfer encoding.
     async fn judge_content(
         &mut self,
         core: &Arc<Core>,
@@ -375,6 +383,10 @@ impl Transaction {
             return Err(refused.reply());
         }
         self.check(core, settings, &end.facts)?;
+        if self.authentication.is_some() {
+            self.scan_for_authentication(&end.last);
+            self.hold(core, end.last.len() as u64)?;
+        }
         self.by_content(settings, &end.last, size).await?;
         if end.facts.is_irregular || self.stored_form.is_begun() {
             end.last = self.stored_form.push(std::mem::take(&mut end.last), true);
@@ -389,13 +401,14 @@ impl Transaction {
         if (is_forged || !self.wishes.edits.is_empty()) && !self.wishes.is_discarded() {
             Box::pin(self.edit_fields(core, settings, &mut message, is_forged)).await?;
         }
+        let begun = Instant::now();
+        if self.authentication.is_some() && !self.wishes.is_discarded() {
+            Box::pin(self.authenticate(core, settings)).await?;
+            self.check_connected(peer, begun, "client disconnected during authentication")?;
+        }
         if self.milters.is_some() {
-            let begun = Instant::now();
             Box::pin(self.filter(core, settings, &mut message)).await?;
-            if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(Socket::has_left) {
-                "client disconnected during milter checks".clone_into(&mut self.why_refused);
-                return Err(LEFT);
-            }
+            self.check_connected(peer, begun, "client disconnected during milter checks")?;
         }
         if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
             self.apply_auth_rules(core, settings, &mut message, size).await?;
@@ -408,6 +421,15 @@ impl Transaction {
             Box::pin(self.recode(core, settings, target, &mut message)).await?;
         }
         Ok(())
+    }
+
+    /// Checks that a client that has waited long is still there.
+    fn check_connected(&mut self, peer: Option<&Socket>, begun: Instant, why: &str) -> Result<(), Reply> {
+        if begun.elapsed() < LEAVES_AFTER || !peer.is_some_and(Socket::has_left) {
+            return Ok(());
+        }
+        why.clone_into(&mut self.why_refused);
+        Err(LEFT)
     }
 
     async fn finish(

@@ -58,6 +58,7 @@ mod local_delivery;
 mod long_lines;
 mod marks;
 mod memory_cap;
+mod message_authentication;
 mod milters;
 mod mime_command;
 mod oauth;
