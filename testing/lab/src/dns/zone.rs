@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::rdata::{A, AAAA, CNAME, MX, SOA, TLSA, TXT};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, MX, PTR, SOA, TLSA, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use crate::scenario::{Dns, Host, Record as FileRecord, Scenario, Site};
@@ -246,6 +246,7 @@ pub fn parse_record(record: &FileRecord) -> Option<RData> {
         "A" => RData::A(A(value.parse().ok()?)),
         "AAAA" => RData::AAAA(AAAA(value.parse().ok()?)),
         "CNAME" => RData::CNAME(CNAME(parse_name(value)?)),
+        "PTR" => RData::PTR(PTR(parse_name(value)?)),
         "TXT" => {
             RData::TXT(TXT::new(value.as_bytes().chunks(255).map(|c| String::from_utf8_lossy(c).into()).collect()))
         }
