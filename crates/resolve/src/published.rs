@@ -267,6 +267,32 @@ impl Resolver {
         }
     }
 
+    /// The addresses of a name, of both families; empty if there are none.
+    ///
+    /// # Errors
+    /// The reason why they could not be looked up.
+    pub async fn addresses_of(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+        match tokio::time::timeout(Duration::from_millis(TEXT_MS_MAX), self.addresses(name)).await {
+            Ok(AddressAnswer::Found { v4, v6, .. }) => Ok(v4.into_iter().chain(v6).collect()),
+            Ok(AddressAnswer::NoData | AddressAnswer::NoDomain | AddressAnswer::CnameLoop) => Ok(Vec::new()),
+            Ok(AddressAnswer::Failed(why)) => Err(why),
+            Err(_) => Err(format!("no answer within {} s", TEXT_MS_MAX / 1_000)),
+        }
+    }
+
+    /// The names in the PTR records of an address; empty if there are none.
+    ///
+    /// # Errors
+    /// The reason why they could not be looked up.
+    pub async fn names_of(&self, address: IpAddr) -> Result<Vec<String>, String> {
+        let reverse = Name::from(address.to_canonical());
+        let names = self.uncounted(&reverse, RecordType::PTR);
+        match tokio::time::timeout(Duration::from_millis(TEXT_MS_MAX), names).await {
+            Ok(result) => answers::names(result),
+            Err(_) => Err(format!("no answer within {} s", TEXT_MS_MAX / 1_000)),
+        }
+    }
+
     /// Whether the name servers validate: whether they authenticate the root zone, which is signed.
     ///
     /// # Errors
