@@ -10,6 +10,7 @@ pub mod depth;
 pub mod doctor;
 pub mod find;
 pub mod health;
+pub mod identity;
 mod lists;
 pub mod operator;
 pub mod own_tlsa;

@@ -5,12 +5,11 @@
 //! is not running is a problem: no mail is accepted. Exit codes: 0 nothing to do (there may be notes), 1 something to
 //! do, 78 the configuration has errors.
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use clap::Args;
-use serde_json::json;
+use clap::{Args, Subcommand};
 use stentor_admin::own_tlsa;
 use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{FAST_SYNCS, Finding as Note, Severity};
@@ -18,17 +17,14 @@ use stentor_control::foreign::{marked, restored};
 use stentor_control::format::{plural, span};
 use stentor_control::{Client, ControlReply, Request};
 use stentor_journal::{Disk, Irregularity, RealDisk, SegmentState};
-use stentor_records::escape::printable;
 
 use super::fold::fold;
 use super::journal_dir;
 use super::start_command::start_command;
 use crate::asking::{CONFIGURATION, ServerState, locate, server_at};
-use crate::hints::ServerReference;
-use crate::output::{done, print};
-use crate::paint::Colour;
+use crate::findings::{ReportOptions, has_problem, show};
 use crate::trial::advice::AdvisedFinding;
-use crate::{acme, certificates, trial};
+use crate::{acme, certificates, doctor_mail, trial};
 
 /// Free space below this multiple of the reserve is reported.
 const RESERVE_FACTOR: u64 = 4;
@@ -51,18 +47,25 @@ const CHANGE: &str = "change the configuration, then run `stentor check`";
 const FINDINGS_MAX: usize = 20;
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Options {
-    /// The server's configuration [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
-    #[arg(long, short, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print one JSON object: `ok` and `findings`.
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    colour: Colour,
+    report: ReportOptions,
+    #[command(subcommand)]
+    command: Option<DoctorCommand>,
+}
+
+#[derive(Subcommand)]
+enum DoctorCommand {
+    /// Check what large receivers look at: reverse DNS, SPF, DKIM, DMARC, MTA-STS, one message.
+    Mail(doctor_mail::Options),
 }
 
 pub fn run(options: &Options) -> ExitCode {
+    if let Some(DoctorCommand::Mail(options)) = &options.command {
+        return doctor_mail::run(options);
+    }
+    let options = &options.report;
     let path = match locate(options.config.as_deref()) {
         Ok(path) => path,
         Err(code) => return code,
@@ -87,8 +90,8 @@ pub fn run(options: &Options) -> ExitCode {
     once(&mut advice);
     // In the order of `examine`, worst first.
     advice.sort_by_key(|note| note.severity);
-    let is_problem = advice.iter().any(|note| note.severity == Severity::Problem);
-    show(options, advice, if is_problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let code = if has_problem(&advice) { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    show(options, advice, code)
 }
 
 /// Notes for a configuration with errors: the errors, and the health of a server running with an earlier configuration.
@@ -131,25 +134,6 @@ fn once(advice: &mut Vec<Note>) {
         path.is_some_and(|path| known.iter().any(|what| what.contains(path)))
     };
     advice.retain(|note| !note.condition.is_empty() || !is_known(&note.what));
-}
-
-fn show(options: &Options, mut advice: Vec<Note>, code: ExitCode) -> ExitCode {
-    let given = ServerReference::config(options.config.as_deref());
-    let is_problem = advice.iter().any(|note| note.severity == Severity::Problem);
-    if options.json {
-        for note in &mut advice {
-            note.what = restored(&note.what);
-        }
-        let printed = print(&format!("{}\n", json!({"ok": !is_problem, "findings": advice})));
-        return if printed.is_ok() { code } else { done(printed) };
-    }
-    let mut out = io::stdout().lock();
-    for note in &advice {
-        if writeln!(out, "{}", options.colour.paint(given.complete(&printed(&note.text())))).is_err() {
-            break;
-        }
-    }
-    code
 }
 
 /// Whether the running server already reports what `check` found: a condition of a matching kind that shares a name or
@@ -197,11 +181,6 @@ fn unsynchronised(state: &str) -> Option<Note> {
     let what = "the kernel reports an unsynchronised clock";
     let next = "run chrony or systemd-timesyncd; certificates, ages and expiry depend on the clock";
     (state.trim() == "no").then(|| note(Severity::Warning, what.to_owned(), next))
-}
-
-/// Escapes a text whose names may come from the network.
-fn printed(text: &str) -> String {
-    text.lines().map(|line| printable(line, 1_000)).collect::<Vec<_>>().join("\n")
 }
 
 fn note(severity: Severity, what: String, next: &str) -> Note {

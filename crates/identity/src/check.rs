@@ -1,0 +1,180 @@
+//! The checks, their stable keys, and findings.
+
+use crate::lookups::{Lookup, Missing};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FindingSeverity {
+    /// Receivers refuse or distrust mail because of it.
+    Fault,
+    /// Mail is accepted; publish or change it when convenient.
+    Advice,
+}
+
+macro_rules! checks {
+    ($($name:ident $severity:ident $key:literal $meaning:literal,)*) => {
+        /// What a finding is about.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Check {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl Check {
+            pub const ALL: &[Check] = &[$(Check::$name,)*];
+
+            /// Stable name in JSON and documentation.
+            pub fn key(self) -> &'static str {
+                match self { $(Check::$name => $key,)* }
+            }
+
+            /// One line for the documentation.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Check::$name => $meaning,)* }
+            }
+
+            pub fn severity(self) -> FindingSeverity {
+                match self { $(Check::$name => FindingSeverity::$severity,)* }
+            }
+        }
+    };
+}
+
+checks! {
+    Unchecked Advice "unchecked" "a name server did not answer, or the address is not public",
+    PtrMissing Fault "ptr_missing" "the source address has no PTR record",
+    PtrUnconfirmed Fault "ptr_unconfirmed" "no name of the PTR records has the address",
+    PtrGeneric Fault "ptr_generic" "the PTR name looks like that of a dial-up or rented address",
+    HeloName Fault "helo_name" "the HELO name is not a full host name",
+    HeloUnresolved Fault "helo_unresolved" "the HELO name has no address",
+    HeloAddress Fault "helo_address" "the HELO name has other addresses than the source",
+    HeloPtr Advice "helo_ptr" "the HELO name differs from the PTR name",
+    BlockList Fault "block_list" "a DNS block list has the source address",
+    SpfMissing Fault "spf_missing" "the domain of a return path has no SPF record",
+    SpfHelo Advice "spf_helo" "the HELO name has no SPF record; it counts for bounces",
+    SpfSeveral Fault "spf_several" "a name has several SPF records, so none counts",
+    SpfSyntax Fault "spf_syntax" "an SPF record cannot be parsed",
+    SpfInclude Fault "spf_include" "an `include` or `redirect` names a domain without an SPF record",
+    SpfLoop Fault "spf_loop" "SPF records include each other in a circle",
+    SpfLookups Fault "spf_lookups" "the record needs more than ten look-ups",
+    SpfVoid Fault "spf_void" "more than two look-ups of the record find nothing",
+    SpfMx Fault "spf_mx" "an `mx` term has more than ten hosts",
+    SpfSource Fault "spf_source" "the record does not permit a source address",
+    SpfPassAll Fault "spf_pass_all" "the record permits everybody",
+    SpfOpen Advice "spf_open" "the record refuses nobody: it does not end with `-all` or `~all`",
+    SpfPtr Advice "spf_ptr" "the record uses `ptr`, which receivers may ignore",
+    DkimUnsigned Fault "dkim_unsigned" "mail from the domain is not signed",
+    DkimMissing Fault "dkim_missing" "the key in use is not published",
+    DkimSeveral Fault "dkim_several" "a selector has several records",
+    DkimSyntax Fault "dkim_syntax" "a key record cannot be parsed",
+    DkimRevoked Fault "dkim_revoked" "the published key is empty: it is revoked",
+    DkimType Fault "dkim_type" "the published key has another type than the key in use",
+    DkimKey Fault "dkim_key" "the published key is not the key in use",
+    DkimHash Fault "dkim_hash" "the key record excludes SHA-256",
+    DkimService Fault "dkim_service" "the key record excludes mail",
+    DkimTesting Fault "dkim_testing" "the key record has the testing flag",
+    DkimTag Advice "dkim_tag" "a key record has an unknown tag",
+    DkimRsa Advice "dkim_rsa" "there is only an Ed25519 key, which some receivers cannot verify",
+    DkimAlignment Fault "dkim_alignment" "no signature has a domain that DMARC accepts for From",
+    DmarcMissing Fault "dmarc_missing" "no DMARC record applies to the domain",
+    DmarcSeveral Fault "dmarc_several" "the domain has several DMARC records, so none counts",
+    DmarcSyntax Fault "dmarc_syntax" "the DMARC record cannot be parsed, or has no valid policy",
+    DmarcPolicy Advice "dmarc_policy" "the policy that applies is `none`",
+    DmarcTest Advice "dmarc_test" "the record has `t=y`, or a `pct` below 100: the policy is not applied",
+    DmarcReports Advice "dmarc_reports" "the record requests no reports",
+    DmarcRua Fault "dmarc_rua" "an address in `rua` is not valid",
+    DmarcExternal Fault "dmarc_external" "a destination of reports outside of the domain does not agree to get them",
+    SpfAlignment Advice "spf_alignment" "no return path has a domain that DMARC accepts for From",
+    MxMissing Fault "mx_missing" "the domain has neither MX records nor an address: it receives no replies and bounces",
+    MxNull Fault "mx_null" "the domain has a null MX record: it receives no replies and bounces",
+    MxHost Fault "mx_host" "an MX host has no address",
+    StsMissing Advice "sts_missing" "the domain has no MTA-STS record",
+    StsRecord Fault "sts_record" "the MTA-STS record is not valid",
+    StsPolicy Fault "sts_policy" "the MTA-STS policy cannot be fetched or is not valid",
+    StsMx Fault "sts_mx" "the MTA-STS policy does not list an MX host",
+    StsMode Advice "sts_mode" "the MTA-STS policy is not enforced",
+    TlsrptMissing Advice "tlsrpt_missing" "the domain requests no TLS reports",
+    TlsrptRecord Fault "tlsrpt_record" "the TLS-RPT record is not valid",
+    MessageField Fault "message_field" "From, Date or Message-ID is missing or repeated",
+    MessageFrom Fault "message_from" "From has no address, several, or one of another domain",
+    MessageSize Fault "message_size" "the message is larger than large receivers accept",
+    MessageSignature Fault "message_signature" "the message cannot be signed, or its signature is not valid",
+    ListId Advice "list_id" "bulk mail without List-Id",
+    Unsubscribe Advice "unsubscribe" "bulk mail without List-Unsubscribe",
+    OneClick Advice "one_click" "bulk mail without a one-click unsubscribe link",
+    UnsubscribeLink Fault "unsubscribe_link" "the one-click unsubscribe link cannot be reached",
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityFinding {
+    pub check: Check,
+    /// Name, domain or address that it is about.
+    pub subject: String,
+    pub what: String,
+    /// The record to publish, or the key to change.
+    pub next: String,
+}
+
+/// Findings of one examination, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Findings(Vec<IdentityFinding>);
+
+impl Findings {
+    pub fn add(&mut self, check: Check, subject: &str, what: impl Into<String>, next: impl Into<String>) {
+        let finding = IdentityFinding { check, subject: subject.to_owned(), what: what.into(), next: next.into() };
+        if !self.0.contains(&finding) {
+            self.0.push(finding);
+        }
+    }
+
+    /// Takes the end of a check: a failed look-up is reported, a pending one is looked up before the next call.
+    pub fn end<T>(&mut self, subject: &str, topic: &str, result: Lookup<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(Missing::Pending) => None,
+            Err(Missing::Failed(why)) => {
+                let next = "check the name servers and retry";
+                self.add(Check::Unchecked, subject, format!("{topic} could not be checked: {why}"), next);
+                None
+            }
+        }
+    }
+
+    /// Whether a check with one of these subjects has been reported.
+    pub fn has(&self, check: Check) -> bool {
+        self.0.iter().any(|finding| finding.check == check)
+    }
+
+    pub fn into_vec(self) -> Vec<IdentityFinding> {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_different() {
+        let mut keys: Vec<&str> = Check::ALL.iter().map(|check| check.key()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), Check::ALL.len());
+    }
+
+    /// The operators' page has a row for each check.
+    #[test]
+    fn checks_are_documented() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/identity.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let rows: String = Check::ALL
+            .iter()
+            .map(|check| {
+                let severity = if check.severity() == FindingSeverity::Fault { "PROBLEM" } else { "warning" };
+                format!("| `{}` | {severity} | {} |\n", check.key(), check.meaning())
+            })
+            .collect();
+        let (_, table) = page.split_once("| check | severity | found |\n|---|---|---|\n").unwrap();
+        assert!(table == rows, "the table in docs/operate/identity.md is stale; it should be\n{rows}");
+    }
+}

@@ -1,0 +1,155 @@
+//! DMARC (RFC 9989): the record that applies to From, its reports, and the alignment of DKIM and SPF with From.
+
+mod record;
+mod walk;
+
+pub(crate) use walk::{TreeWalk, tree_walk};
+
+use record::{DmarcPolicy, PolicyMode, is_dmarc};
+
+use crate::check::{Check, Findings};
+use crate::lookups::{Lookup, Lookups};
+
+/// Maximum destinations of reports that are examined.
+const DESTINATIONS_MAX: usize = 10;
+
+/// The domains that authenticate mail from a domain.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Authenticated<'a> {
+    /// Domains of signatures.
+    pub signatures: &'a [&'a str],
+    /// Domains of return paths.
+    pub return_paths: &'a [String],
+}
+
+/// Judges the record of a domain in From, and what it needs.
+pub(crate) fn examine(lookups: &Lookups, domain: &str, by: Authenticated<'_>, out: &mut Findings) -> Lookup<()> {
+    let walk = tree_walk(lookups, domain)?;
+    let policy = applied(&walk, domain, out);
+    if let Some(applied) = &policy {
+        judge(applied, domain, out);
+        let ends = applied.policy.rua.iter().take(DESTINATIONS_MAX).map(|uri| destination(lookups, applied, uri, out));
+        let ends: Vec<Lookup<()>> = ends.collect();
+        for end in ends {
+            end?;
+        }
+    }
+    let (strict_dkim, strict_spf) =
+        policy.as_ref().map_or((false, false), |applied| (applied.policy.strict_dkim, applied.policy.strict_spf));
+    let author = Author { domain, walk: &walk };
+    if !by.signatures.is_empty() && !any_aligned(lookups, author, by.signatures.iter().copied(), strict_dkim)? {
+        let what = format!("no signature is aligned with From: DMARC accepts none of {}", by.signatures.join(", "));
+        let next = format!("add a section [[dkim]] for {domain}, or publish adkim=r in its DMARC record");
+        out.add(Check::DkimAlignment, domain, what, next);
+    }
+    if !any_aligned(lookups, author, by.return_paths.iter().map(String::as_str), strict_spf)? {
+        let what = format!("SPF is not aligned with From: return paths have {}", by.return_paths.join(", "));
+        let next = "set `bounces` of the list to an address of the domain, or rely on DKIM alone";
+        out.add(Check::SpfAlignment, domain, what, next);
+    }
+    Ok(())
+}
+
+/// A domain in From.
+#[derive(Clone, Copy)]
+struct Author<'a> {
+    domain: &'a str,
+    walk: &'a TreeWalk,
+}
+
+fn any_aligned<'a>(
+    lookups: &Lookups,
+    author: Author<'_>,
+    mut domains: impl Iterator<Item = &'a str> + Clone,
+    is_strict: bool,
+) -> Lookup<bool> {
+    if domains.clone().any(|other| other == author.domain) {
+        return Ok(true);
+    }
+    if is_strict {
+        return Ok(false);
+    }
+    let organization = author.walk.organization();
+    // A domain that is not below the organization's cannot have the same one.
+    domains.try_fold(false, |is_any, other| {
+        let may_be = other == organization || other.ends_with(&format!(".{organization}"));
+        Ok(is_any || may_be && tree_walk(lookups, other)?.organization() == organization)
+    })
+}
+
+/// The record that applies, and where it is.
+struct AppliedPolicy<'a> {
+    policy: &'a DmarcPolicy,
+    domain: &'a str,
+    mode: PolicyMode,
+}
+
+fn applied<'a>(walk: &'a TreeWalk, domain: &str, out: &mut Findings) -> Option<AppliedPolicy<'a>> {
+    let own = walk.step(domain)?;
+    if own.records > 1 {
+        let next = format!("keep one TXT record at _dmarc.{domain} that begins with v=DMARC1");
+        out.add(Check::DmarcSeveral, domain, "several DMARC records: receivers use none of them", next);
+        return None;
+    }
+    let organization = walk.organization();
+    let step = if own.records == 1 { own } else { walk.step(organization)? };
+    match &step.policy {
+        None => {
+            let text = format!("v=DMARC1; p=none; rua=mailto:postmaster@{domain}");
+            let next = format!("publish `_dmarc.{domain}. IN TXT \"{text}\"`, later with p=quarantine or p=reject");
+            out.add(Check::DmarcMissing, domain, format!("no DMARC record applies to {domain}"), next);
+            None
+        }
+        Some(Err(why)) => {
+            let next = format!("correct the record at _dmarc.{}", step.domain);
+            out.add(Check::DmarcSyntax, &step.domain, format!("the DMARC record is not valid: {why}"), next);
+            None
+        }
+        Some(Ok(policy)) => {
+            let mode = if step.domain == domain { policy.mode } else { policy.subdomains.unwrap_or(policy.mode) };
+            Some(AppliedPolicy { policy, domain: &step.domain, mode })
+        }
+    }
+}
+
+fn judge(applied: &AppliedPolicy<'_>, domain: &str, out: &mut Findings) {
+    let AppliedPolicy { policy, domain: at, mode } = *applied;
+    let record = format!("_dmarc.{at}");
+    if mode == PolicyMode::None {
+        let what = format!("the DMARC policy for {domain} is none: forged mail is accepted");
+        let next = format!("publish p=quarantine or p=reject at {record} when the reports show that our mail passes");
+        out.add(Check::DmarcPolicy, at, what, next);
+    }
+    if policy.is_test || policy.percentage.is_some_and(|percentage| percentage < 100) {
+        let what = "the DMARC record has `t=y` or `pct`: the policy is not applied to all mail";
+        out.add(Check::DmarcTest, at, what, format!("remove `t` and `pct` from {record}"));
+    }
+    if policy.rua.is_empty() {
+        let next = format!("add rua=mailto:ADDRESS to {record}");
+        out.add(Check::DmarcReports, at, "the DMARC record requests no reports", next);
+    }
+}
+
+/// Checks a destination of reports: its syntax, and that another organization agrees (RFC 9990 section 4).
+fn destination(lookups: &Lookups, applied: &AppliedPolicy<'_>, uri: &str, out: &mut Findings) -> Lookup<()> {
+    let at = applied.domain;
+    let Some(host) = record::destination_domain(uri) else {
+        let next = format!("write rua=mailto:ADDRESS at _dmarc.{at}, several with commas");
+        out.add(Check::DmarcRua, at, format!("the destination of reports \"{uri}\" is not valid"), next);
+        return Ok(());
+    };
+    if host == at || host.ends_with(&format!(".{at}")) {
+        return Ok(());
+    }
+    let (own, theirs) = (tree_walk(lookups, at)?, tree_walk(lookups, &host)?);
+    if own.organization() == theirs.organization() {
+        return Ok(());
+    }
+    let name = format!("{at}._report._dmarc.{host}");
+    if !lookups.texts(&name)?.iter().any(|text| is_dmarc(text)) {
+        let what = format!("{host} does not agree to get reports about {at}");
+        let next = format!("let {host} publish `{name}. IN TXT \"v=DMARC1\"`, or change rua at _dmarc.{at}");
+        out.add(Check::DmarcExternal, at, what, next);
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! A domain in From: all that receivers check of its mail.
+
+use stentor_dkim::Signer;
+
+use crate::check::{Findings, IdentityFinding};
+use crate::dmarc::{self, Authenticated};
+use crate::lookups::Lookups;
+use crate::message::Rendered;
+use crate::source::Source;
+use crate::spf::SpfIdentity;
+use crate::{dkim, message, return_path, spf};
+
+/// What sends mail from a domain.
+#[derive(Debug)]
+pub struct DomainIdentity<'a> {
+    /// The domain in From: A-labels, lower case.
+    pub domain: &'a str,
+    /// Domains of the return paths used with it; not empty.
+    pub return_paths: &'a [String],
+    pub sources: &'a [Source],
+    /// Keys that sign such mail.
+    pub signers: &'a [&'a Signer],
+    pub message: Option<&'a Rendered>,
+}
+
+/// Judges a domain with the answers known so far.
+pub fn examine_domain(identity: &DomainIdentity<'_>, lookups: &Lookups) -> Vec<IdentityFinding> {
+    let DomainIdentity { domain, return_paths, sources, signers, message } = *identity;
+    let mut out = Findings::default();
+    for path in return_paths {
+        let end = spf::examine(lookups, SpfIdentity::ReturnPath(path), sources, &mut out);
+        out.end(path, "SPF", end);
+    }
+    dkim::examine(lookups, domain, signers, &mut out);
+    let signatures: Vec<&str> = signers.iter().map(|signer| &*signer.domain).collect();
+    let end = dmarc::examine(lookups, domain, Authenticated { signatures: &signatures, return_paths }, &mut out);
+    out.end(domain, "DMARC", end);
+    let others = return_paths.iter().map(String::as_str).filter(|path| *path != domain);
+    for name in std::iter::once(domain).chain(others) {
+        let end = return_path::examine(lookups, name, &mut out);
+        out.end(name, "MX", end);
+    }
+    return_path::examine_tls(lookups, domain, &mut out);
+    if let Some(rendered) = message {
+        message::examine(lookups, domain, rendered, signers, &mut out);
+    }
+    out.into_vec()
+}
