@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
 use crate::kit::{SENDER, builder, drained, fates, post, wait_fates};
-use crate::web::Web;
+use stentor_server_tests::web::Web;
 
 const ENDPOINT: &str = "token.example";
 const TO: &str = "bob@tap.example";

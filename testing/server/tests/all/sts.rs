@@ -7,7 +7,7 @@ use std::path::Path;
 use stentor_harness::{Builder, Server, TestLab, wait_until};
 
 use crate::kit::{builder, fates, post, wait_fates};
-use crate::web::Web;
+use stentor_server_tests::web::Web;
 
 fn policy(mode: &str, mx: &str) -> String {
     aged(mode, mx, 604_800)

@@ -9,7 +9,7 @@ use stentor_harness::{Builder, Server, TestLab, wait_until};
 use crate::kit::{builder, drained, post, report_to};
 use crate::preload::{command, preload, set_clock, start};
 use crate::tls_in::{codes, session};
-use crate::web::Web;
+use stentor_server_tests::web::Web;
 
 const DAY_S: i64 = 86_400;
 /// Reports are spread over four hours after midnight.

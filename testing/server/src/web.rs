@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-const SCRIPT: &str = include_str!("../../scripts/policy_server.py");
+const SCRIPT: &str = include_str!("../scripts/policy_server.py");
 
 /// Web servers, on one port.
 pub struct Web {
