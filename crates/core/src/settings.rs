@@ -285,6 +285,16 @@ impl Settings {
         flow.and_then(|flow| flow.expire_ms).or(of_bounce).or(of_class).unwrap_or(config.retry.lifetime_ms)
     }
 
+    /// Returns the longest lifetime that any message has.
+    pub fn lifetime_ms_max(&self) -> u64 {
+        let config = &self.config;
+        let lists = config.lists.iter().map(|entry| &entry.flow);
+        let flows = config.sending.senders.iter().map(|(_, flow)| flow).chain(lists);
+        let classes = [config.retry.bulk_lifetime_ms, config.retry.bounce_lifetime_ms];
+        let others = flows.map(|flow| flow.expire_ms).chain(classes).flatten();
+        others.fold(config.retry.lifetime_ms, u64::max)
+    }
+
     /// `None` if the history is disabled.
     pub fn history(&self, clock: Clock) -> Option<stentor_history::Config> {
         let history = &self.config.history;
@@ -309,6 +319,7 @@ impl Settings {
         ResolverConfig {
             name_servers: dns.servers.clone(),
             port: config.delivery.smtp_port,
+            zone_port: stentor_resolve::ZONE_PORT,
             hostname: config.hostname.clone(),
             listeners: listeners.to_vec(),
             loopback_allowed: dns.loopback_allowed,

@@ -1,6 +1,6 @@
 //! Resolves the hosts for a domain's mail: MX and address lookups (RFC 5321 5.1), static routes, address literals.
 //! Rules' queries about an untrusted client are in [`asker`], those of SPF, DKIM and DMARC in [`message_auth`], DANE
-//! and TXT records of domains in [`published`].
+//! and TXT records of domains in [`published`], TXT records at all name servers of a zone in [`authority`].
 //!
 //! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and makes a bounded number of queries,
 //! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers in all other cases.
@@ -23,6 +23,7 @@
 mod aliases;
 mod answers;
 mod asker;
+mod authority;
 mod connection;
 mod expansion;
 mod hint;
@@ -47,6 +48,7 @@ use std::time::Duration;
 
 use answers::{Empty, Origin};
 pub use asker::{Asker, ListCounts};
+pub use authority::{PublishedText, PublishedTexts, ServerAnswers, ZONE_PORT};
 use connection::Provider;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig as OneServer};
 use hickory_resolver::lookup::Lookup;
@@ -82,6 +84,8 @@ pub struct ResolverConfig {
     pub name_servers: Vec<SocketAddr>,
     /// Port of MX hosts: 25 except in labs.
     pub port: u16,
+    /// Port of the name servers of zones: 53 except in tests.
+    pub zone_port: u16,
     /// Our name; an MX of this name is this server.
     pub hostname: String,
     /// Our listening addresses. A wildcard (`0.0.0.0`, `::`) means every address of this machine.
@@ -108,6 +112,7 @@ impl Default for ResolverConfig {
         ResolverConfig {
             name_servers: Vec::new(),
             port: 25,
+            zone_port: ZONE_PORT,
             hostname: String::new(),
             listeners: Vec::new(),
             loopback_allowed: false,

@@ -2,6 +2,7 @@
 
 mod asker;
 mod message_auth;
+mod authority;
 mod published;
 mod select;
 mod servers;
