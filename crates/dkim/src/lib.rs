@@ -14,6 +14,7 @@ mod key;
 mod message;
 mod own;
 mod record;
+pub mod rotation;
 mod sign;
 mod verify;
 
@@ -22,7 +23,7 @@ pub use form::CanonicalForm;
 pub use key::{Algorithm, GeneratedKey, KeyError, RSA_BITS_MIN, SigningKey};
 pub use message::MessageHash;
 pub use own::is_signed_by;
-pub use record::{record_name, zone_text};
+pub use record::{is_published_by, record_name, zone_text};
 pub use sign::{SignError, Signer, Times, sign};
 pub use verify::{
     FieldIndex, KeyRecordError, PublicKey, Signature, SignatureError, SignatureKind, TagList, VerifyError, verify,

@@ -23,6 +23,41 @@ pub fn zone_text(selector: &str, domain: &str, record: &str) -> String {
     text
 }
 
+/// Whether a TXT record publishes the key of `record`, a text that [`SigningKey::record`](crate::SigningKey::record)
+/// has made. Other tags that leave the key usable are accepted: operators add `t=s` or `n=`.
+pub fn is_published_by(record: &str, text: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(text) else { return false };
+    let (ours, theirs) = (KeyTags::of(record), KeyTags::of(text));
+    theirs.is_usable && !ours.public.is_empty() && ours.kind == theirs.kind && ours.public == theirs.public
+}
+
+/// The tags of a key record that decide about signatures (RFC 6376 section 3.6.1).
+struct KeyTags {
+    kind: String,
+    public: String,
+    /// No tag keeps the key from verifying our mail.
+    is_usable: bool,
+}
+
+impl KeyTags {
+    fn of(text: &str) -> KeyTags {
+        let mut tags = KeyTags { kind: "rsa".to_owned(), public: String::new(), is_usable: true };
+        let pairs = text.split(';').filter_map(|tag| tag.split_once('='));
+        for (at, (name, value)) in pairs.enumerate() {
+            let value: String = value.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+            match name.trim() {
+                "v" => tags.is_usable &= at == 0 && value == "DKIM1",
+                "k" => tags.kind = value,
+                "p" => tags.public = value,
+                "h" => tags.is_usable &= value.split(':').any(|hash| hash == "sha256"),
+                "s" => tags.is_usable &= value.split(':').any(|service| service == "*" || service == "email"),
+                _ => {}
+            }
+        }
+        tags
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +72,36 @@ mod tests {
         assert!(text.starts_with("s1._domainkey.example.org. IN TXT ( \"v=DKIM1; k=rsa; p=MII"), "{text}");
         let short = zone_text("e", "example.org", "v=DKIM1; k=ed25519; p=AA==");
         assert_eq!(short, "e._domainkey.example.org. IN TXT ( \"v=DKIM1; k=ed25519; p=AA==\" )\n");
+    }
+
+    #[test]
+    fn a_record_with_the_same_key_publishes_it() {
+        let record = SigningKey::generate(Algorithm::RsaSha256).unwrap().key.record();
+        let (start, end) = record.split_at(100);
+        let (_, public) = record.split_once("p=").unwrap();
+        for text in [
+            record.clone(),
+            format!("{start} {end}"),
+            format!("{record};"),
+            format!("{record}; t=s; n=ours"),
+            format!("p={public}"),
+            format!("v=DKIM1; h=sha256; s=email; p={public}"),
+        ] {
+            assert!(is_published_by(&record, text.as_bytes()), "{text}");
+        }
+        for text in [
+            String::new(),
+            "v=DKIM1; k=rsa; p=".to_owned(),
+            format!("v=DKIM1; k=ed25519; p={public}"),
+            format!("v=DKIM1; k=rsa; p={}", &public[..public.len() - 4]),
+            format!("v=DKIM1; h=sha1; p={public}"),
+            format!("v=DKIM1; s=other; p={public}"),
+            format!("p={public}; v=DKIM1"),
+            format!("v=DKIM2; p={public}"),
+        ] {
+            assert!(!is_published_by(&record, text.as_bytes()), "{text}");
+        }
+        assert!(!is_published_by(&record, b"\xff"));
+        assert!(!is_published_by("v=DKIM1; p=", b"v=DKIM1; p="), "a revoked key");
     }
 }
