@@ -106,6 +106,11 @@ impl Config {
         self.data_dir.join("acme")
     }
 
+    /// Folder of the DKIM keys that the server makes.
+    pub fn dkim_folder(&self) -> PathBuf {
+        self.data_dir.join("dkim")
+    }
+
     /// Folder of the server's self-signed certificate.
     pub fn tls_folder(&self) -> PathBuf {
         self.data_dir.join("tls")

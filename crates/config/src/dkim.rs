@@ -1,5 +1,7 @@
-//! `[[dkim]]`: domains that sign mail, their selectors, and the files of their keys, which `dkim_keys` reads.
+//! `[[dkim]]`: domains that sign mail; either their selectors and the files of their keys, which `dkim_keys` reads, or
+//! how often the server replaces keys that it makes itself.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use stentor_mail::address::normalise_domain;
@@ -15,13 +17,24 @@ const LABEL_BYTES_MAX: usize = 63;
 /// Longest lifetime of a signature.
 const EXPIRE_S_MAX: f64 = 365.0 * DAY_S;
 
+/// Days for which a key that the server makes may be used.
+const ROTATE_DAYS: RangeInclusive<u64> = 30..=3_650;
+const DAY_MS: u64 = 86_400_000;
+/// Default of `publish_wait_s`: the caches of most receivers have forgotten an absence by then.
+const PUBLISH_WAIT_S: u64 = 3_600;
+/// Default of `retire_wait_s`: receivers may verify mail again some days after they took it.
+const RETIRE_WAIT_S: u64 = 7 * 86_400;
+
 /// A domain of `[[dkim]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DkimConfig {
     /// The `d=` of signatures: ASCII, lower case.
     pub domain: String,
-    /// One key, or one of each algorithm.
+    /// One key, or one of each algorithm. With `rotation` there may be none, and these sign until the server's own are
+    /// in use.
     pub keys: Vec<DkimKeyFile>,
+    /// The server makes the keys and replaces them.
+    pub rotation: Option<DkimRotation>,
     /// Whether subdomains of the domain are signed too.
     pub subdomains: bool,
     /// Whether mail of authors at the domain is signed.
@@ -30,6 +43,19 @@ pub struct DkimConfig {
     pub lists: bool,
     /// How long signatures are valid; `None`: without end.
     pub expire_s: Option<u64>,
+}
+
+/// How the server replaces the keys of a domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DkimRotation {
+    /// How long a key is used.
+    pub rotate_ms: u64,
+    /// Least time between the first sight of a record at all name servers and its use.
+    pub publish_wait_ms: u64,
+    /// How long the records of a retired key are needed beyond the longest lifetime of mail.
+    pub retire_wait_ms: u64,
+    /// A program and its arguments that gets the records as zone text; empty: the operator publishes them.
+    pub publish_command: Vec<String>,
 }
 
 /// A key file and the selector at which its public half is published.
@@ -67,7 +93,8 @@ fn domain(section: Section<'_>) -> Option<DkimConfig> {
         }
         name
     });
-    let first = key(&section, "selector", "key", true);
+    let rotation = rotation(&section);
+    let first = key(&section, "selector", "key", rotation.is_none());
     let second = key(&section, "second_selector", "second_key", false);
     if let (Some(first), Some(second)) = (&first, &second)
         && first.selector == second.selector
@@ -79,6 +106,7 @@ fn domain(section: Section<'_>) -> Option<DkimConfig> {
     let config = DkimConfig {
         domain: name.clone().unwrap_or_default(),
         keys: first.clone().into_iter().chain(second).collect(),
+        rotation,
         subdomains: section.flag("subdomains", true),
         authors: section.flag("authors", true),
         lists: section.flag("lists", true),
@@ -88,7 +116,27 @@ fn domain(section: Section<'_>) -> Option<DkimConfig> {
         section.context.warn(section.span.clone(), "this domain signs nothing: `authors` and `lists` are false");
     }
     section.finish();
-    (name.is_some() && first.is_some()).then_some(config)
+    (name.is_some() && (first.is_some() || config.rotation.is_some())).then_some(config)
+}
+
+/// Reads `rotate_days` and the keys that need it.
+fn rotation(section: &Section<'_>) -> Option<DkimRotation> {
+    let rotate_days = section.maybe_number("rotate_days", ROTATE_DAYS);
+    let waits = ["publish_wait_s", "retire_wait_s", "publish_command"];
+    if let Some(name) = waits.into_iter().find(|name| rotate_days.is_none() && section.has(name)) {
+        let message = format!("`{name}` needs `rotate_days`: other keys are published by whoever made them");
+        section.context.error(section.span_of(name), message);
+    }
+    let publish_wait_ms = section.seconds("publish_wait_s", PUBLISH_WAIT_S, 0.0..=7.0 * DAY_S);
+    let retire_wait_ms = section.seconds("retire_wait_s", RETIRE_WAIT_S, 0.0..=365.0 * DAY_S);
+    let words = section.texts("publish_command").unwrap_or_default();
+    let publish_command: Vec<String> = words.into_iter().map(|text| text.value.to_owned()).collect();
+    if section.has("publish_command") && publish_command.first().is_none_or(|program| !program.starts_with('/')) {
+        let message = "`publish_command` must be [\"/path/of/program\", \"argument\"]; it is run without a shell";
+        section.context.error(section.span_of("publish_command"), message);
+    }
+    let rotate_ms = rotate_days? * DAY_MS;
+    Some(DkimRotation { rotate_ms, publish_wait_ms, retire_wait_ms, publish_command })
 }
 
 /// Reads a selector and the key file beside it.
@@ -175,6 +223,20 @@ mod tests {
         ] {
             assert!(found.contains(expected), "{expected}: {found}");
         }
+        let rotating = "[[dkim]]\ndomain = \"x.y\"\nrotate_days = 90\n";
+        let dkim = check_text(Path::new("stentor.toml"), rotating).unwrap().dkim;
+        let rotation = dkim[0].rotation.as_ref().unwrap();
+        assert!(dkim[0].keys.is_empty() && rotation.publish_command.is_empty());
+        assert_eq!(rotation.rotate_ms, 90 * 86_400_000);
+        assert_eq!((rotation.publish_wait_ms, rotation.retire_wait_ms), (3_600_000, 7 * 86_400_000));
+        let moving = format!("{rotating}selector = \"a\"\nkey = \"k\"\n");
+        let dkim = check_text(Path::new("stentor.toml"), &moving).unwrap().dkim;
+        assert!(dkim[0].keys.len() == 1 && dkim[0].rotation.is_some());
+        let found = findings(&format!("{rotating}key = \"k\"\npublish_command = [\"nsupdate\"]\n"));
+        assert!(found.contains("`selector` and `key` belong together"), "{found}");
+        assert!(found.contains("`publish_command` must be"), "{found}");
+        let found = findings("[[dkim]]\ndomain = \"x.y\"\nselector = \"a\"\nkey = \"k\"\nretire_wait_s = 9\n");
+        assert!(found.contains("`retire_wait_s` needs `rotate_days`"), "{found}");
         let selector = findings("[[dkim]]\ndomain = \"x.y\"\nselector = \"a b\"\nkey = \"k\"\n");
         assert!(selector.contains("\"a b\" is not a valid selector"), "{selector}");
     }

@@ -74,7 +74,7 @@ pub use configuration::{
     Config, DelayWarning, EightBit, HttpConfig, InetProtocols, ReadAccess, ReportConfig, ReportTo, SubmissionConfig,
 };
 pub use diagnose::{Diagnostic, FilePosition, Severity};
-pub use dkim::{DkimConfig, DkimKeyFile, is_dns_name};
+pub use dkim::{DkimConfig, DkimKeyFile, DkimRotation, is_dns_name};
 pub use dkim_keys::{DkimDomain, DkimKeys, KeyFileError};
 pub use endpoints::{Kind, WebhookConfig};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};

@@ -7,7 +7,8 @@
 //! A body is hashed once for each form in which it is sent. At most one copy per CPU is signed at a time, on the
 //! blocking pool, and only these hold a header in memory; further copies wait in order.
 //!
-//! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned.
+//! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned, unless its
+//! domain has no key yet: the server makes it, and its record is not in DNS.
 
 use std::hash::BuildHasher;
 use std::num::NonZero;
@@ -21,6 +22,8 @@ use stentor_dkim::{BodyDigest, SignError, Signer, Times};
 use stentor_queue::ids::ContentId;
 use stentor_records::record::WireChanges;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+use crate::rotating_keys::RotatingKeys;
 
 /// Body hashes kept, about 200 octets each.
 const BODIES_MAX: NonZero<usize> = NonZero::new(4_096).unwrap();
@@ -124,6 +127,8 @@ pub enum SigningFailure {
 pub struct DkimWork {
     digests: Mutex<LruCache<BodyForm, SharedDigest, foldhash::fast::RandomState>>,
     threads: Semaphore,
+    /// Keys that the server makes and replaces.
+    pub rotating: RotatingKeys,
 }
 
 impl Default for DkimWork {
@@ -132,11 +137,20 @@ impl Default for DkimWork {
         DkimWork {
             digests: Mutex::new(LruCache::with_hasher(BODIES_MAX, foldhash::fast::RandomState::default())),
             threads: Semaphore::new(cpus),
+            rotating: RotatingKeys::default(),
         }
     }
 }
 
 impl DkimWork {
+    /// Returns the keys with which a domain signs now: those that the server has made, once they are in use, else those
+    /// that the configuration names. `None`: there are none, and mail is not signed.
+    pub fn signers(&self, domain: &DkimDomain) -> Option<DomainSigners> {
+        let own = domain.config.rotation.as_ref().and_then(|_| self.rotating.signers(&domain.config.domain));
+        let signers = own.unwrap_or_else(|| domain.signers.clone());
+        (!signers.is_empty()).then_some(DomainSigners { signers, expire_s: domain.config.expire_s })
+    }
+
     /// Returns the place of a body's hash.
     pub fn digest(&self, form: BodyForm) -> SharedDigest {
         self.digests.lock().get_or_insert(form, SharedDigest::default).clone()
@@ -177,6 +191,7 @@ fn fields(request: &SigningRequest) -> Result<Vec<u8>, SignError> {
 
 #[cfg(test)]
 mod tests {
+    use stentor_config::DkimRotation;
     use stentor_dkim::{Algorithm, MessageHash, SigningKey};
 
     use super::*;
@@ -185,6 +200,7 @@ mod tests {
         let mut config = DkimConfig {
             domain: name.to_owned(),
             keys: Vec::new(),
+            rotation: None,
             subdomains: true,
             authors: true,
             lists: true,
@@ -236,6 +252,25 @@ mod tests {
         let expiring = work.sign(SigningRequest { header: header.clone(), body, signers, now_s: 9 }).await.unwrap();
         assert!(String::from_utf8(expiring).unwrap().contains("t=9; x=69;"));
         assert!(matches!(work.sign(request(b"To: x\r\n")).await, Err(SigningFailure::Sign(SignError::NoFrom))));
+    }
+
+    #[test]
+    fn keys_that_the_server_makes_sign_once_they_are_in_use() {
+        let work = DkimWork::default();
+        let fixed = domain("example.org", |_| {});
+        assert_eq!(work.signers(&fixed).unwrap().signers, fixed.signers);
+        let (rotate_ms, publish_wait_ms, retire_wait_ms) = (1, 1, 1);
+        let rotation = DkimRotation { rotate_ms, publish_wait_ms, retire_wait_ms, publish_command: Vec::new() };
+        let moving = domain("x.example", |config| config.rotation = Some(rotation));
+        let made = DkimDomain { signers: Arc::new([]), ..moving.clone() };
+        assert!(work.signers(&made).is_none());
+        assert_eq!(work.signers(&moving).unwrap().signers, moving.signers, "the file's key until then");
+        work.rotating.use_signers("x.example", fixed.signers.clone());
+        for domain in [&made, &moving] {
+            assert_eq!(work.signers(domain).unwrap().signers, fixed.signers);
+        }
+        work.rotating.retain(|_| false);
+        assert!(work.signers(&made).is_none());
     }
 
     #[test]

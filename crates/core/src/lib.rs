@@ -37,6 +37,7 @@ pub mod people;
 pub mod pins;
 mod reach;
 pub mod replay;
+pub mod rotating_keys;
 pub mod route;
 pub mod secret_key;
 pub mod security;

@@ -57,7 +57,7 @@ async fn signature(
     form: Form,
 ) -> Result<Vec<u8>, ContentError> {
     let header = header(core, assignment, form).await?;
-    let signers = signers(settings, assignment, &header);
+    let signers = signers(core, settings, assignment, &header);
     if signers.is_empty() {
         return Ok(Vec::new());
     }
@@ -79,11 +79,16 @@ pub(super) fn is_trusted(settings: &Settings, assignment: &Assignment) -> bool {
 }
 
 /// Returns the keys of the domains that sign this copy.
-fn signers(settings: &Settings, assignment: &Assignment, header: &[u8]) -> Vec<DomainSigners> {
+fn signers(core: &Core, settings: &Settings, assignment: &Assignment, header: &[u8]) -> Vec<DomainSigners> {
     let author = Some(header).filter(|_| is_trusted(settings, assignment)).and_then(author_domain);
     let list = Some(&*assignment.list).filter(|list| !list.is_empty()).and_then(|list| settings.list(list));
     let list = list.map(|list| list.settings().address.domain());
-    settings.dkim().signing(author.as_deref(), list).into_iter().map(DomainSigners::from).collect()
+    settings
+        .dkim()
+        .signing(author.as_deref(), list)
+        .into_iter()
+        .filter_map(|domain| core.dkim.signers(domain))
+        .collect()
 }
 
 /// Returns the domain of the first address of From, as it is in DNS.

@@ -96,6 +96,10 @@ names! {
     CertificateEnds: "certificate_ends", Warning, false, state(0, 0);
     /// The files of a certificate or its key cannot be used; those read before stay in force.
     CertificateFile: "certificate_file", Problem, false, state(5_000, 0);
+    /// A record of a DKIM key that the server makes is not in DNS.
+    DkimRecord: "dkim_record", Warning, false, state(0, 0);
+    /// DKIM keys cannot be made, stored or published.
+    DkimRotation: "dkim_rotation", Problem, false, state(0, 0);
     UsersFile: "users_file", Problem, false, state(4_000, 0);
     Dovecot: "dovecot", Problem, false, state(4_000, 0);
     /// A table's file is broken or unreadable.
