@@ -7,6 +7,7 @@ pub mod advice;
 mod ages;
 pub mod causes;
 pub mod depth;
+mod dkim;
 pub mod doctor;
 pub mod find;
 pub mod health;

@@ -13,8 +13,8 @@ use stentor_control::reply::ActionView;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    ChangeScope, Control, ControlReply, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, PostReport,
-    PostReports, QueueSummary, ReportOptions, Request, Requester, RowKind, Selection, Status, StuckReport,
+    ChangeScope, Control, ControlReply, DkimRequest, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part,
+    PostReport, PostReports, QueueSummary, ReportOptions, Request, Requester, RowKind, Selection, Status, StuckReport,
     TrafficOptions, Verb, View,
 };
 use stentor_core::limits::Limit;
@@ -30,7 +30,7 @@ use crate::depth::Depths;
 use crate::row_query::RowQuery;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{ages, depth, doctor, lists, quarantine, report, site, users, verbs, verify, waiting};
+use crate::{ages, depth, dkim, doctor, lists, quarantine, report, site, users, verbs, verify, waiting};
 
 /// Maximum watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -412,6 +412,7 @@ impl Operator {
             Request::QueueOnly { scope, is_on, for_s, dry_run, reason } => {
                 verbs::queue_only(&self.core, scope, is_on, for_s, dry_run, reason, &peer).await
             }
+            Request::Dkim(request) => dkim::answer(&self.core, request).await,
             Request::QueueRun { dry_run, reason } => verbs::run_queue(&self.core, dry_run, reason, &peer).await,
             Request::Suppression(request) => verbs::suppressions(&self.core, request, &peer).await,
             Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(ControlReply::Error),
@@ -455,6 +456,7 @@ impl Control for Operator {
         // Journaled changes are announced when they take effect.
         match &request {
             Request::Flush { site, dry_run: false } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
+            Request::Dkim(DkimRequest::Rotate(options)) => self.audit("dkim_rotate", &options.domain, &peer),
             Request::Reload => self.audit("reload", "", &peer),
             Request::Stop => self.audit("stop", "", &peer),
             _ => {}

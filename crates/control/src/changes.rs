@@ -1,5 +1,6 @@
 //! Classifies requests by what they change, and therefore which requests they wait for.
 
+use crate::dkim_view::DkimRequest;
 use crate::protocol::Request;
 use crate::suppression_view::SuppressionRequest;
 
@@ -37,11 +38,13 @@ impl Request {
             | Request::Quarantine(_)
             | Request::QuarantineShow { .. }
             | Request::Suppression(SuppressionRequest::List(_))
+            | Request::Dkim(DkimRequest::Records { .. })
             | Request::Cat { .. } => ChangeScope::Nothing,
             Request::Flush { .. }
             | Request::Suspend { .. }
             | Request::QueueOnly { .. }
             | Request::Suppression(_)
+            | Request::Dkim(DkimRequest::Rotate(_))
             | Request::Reload
             | Request::Stop => ChangeScope::Server,
             Request::Act { .. }

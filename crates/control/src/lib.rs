@@ -11,6 +11,7 @@ pub mod ages;
 pub mod causes;
 mod changes;
 pub mod client;
+pub mod dkim_view;
 pub mod doctor;
 pub mod foreign;
 pub mod format;
@@ -23,6 +24,7 @@ pub mod queue_only_view;
 pub mod recipient_view;
 pub mod render;
 pub mod render_ages;
+pub mod render_dkim;
 mod render_quarantine;
 mod render_suppressions;
 mod render_tls;
@@ -52,6 +54,7 @@ pub use ages::{Ages, AgesRow};
 pub use causes::CauseRow;
 pub use changes::ChangeScope;
 pub use client::{Client, ControlError};
+pub use dkim_view::{DkimRecordView, DkimRecords, DkimRequest, DkimRotateOptions};
 pub use observe::{
     HostRow, Hosts, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, PostReports,
     ReportOptions, TrafficOptions,

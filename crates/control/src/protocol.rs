@@ -17,6 +17,7 @@ pub use super::wire::{
     traffic_line, traffic_of,
 };
 use crate::VERSION;
+use crate::dkim_view::DkimRequest;
 use crate::quarantine_view::QuarantineOptions;
 use crate::suppression_view::SuppressionRequest;
 use crate::view::{self, RowKind, View};
@@ -31,7 +32,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 37] = [
+pub const VERBS: [&str; 39] = [
     "status",
     "doctor",
     "users",
@@ -69,6 +70,8 @@ pub const VERBS: [&str; 37] = [
     "suppress",
     "unsuppress",
     "suppressions",
+    "dkim_records",
+    "dkim_rotate",
 ];
 /// Maximum recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -172,6 +175,8 @@ pub enum Request {
     },
     /// Adds, removes or lists suppressions.
     Suppression(SuppressionRequest),
+    /// DKIM keys that the server makes.
+    Dkim(DkimRequest),
     /// A message's content as `content` lines.
     Cat {
         id: MessageId,
@@ -559,6 +564,11 @@ impl Request {
                 Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
                 None => Err(bad(format!("{verb}: not about suppressions"))),
             },
+            "dkim_records" | "dkim_rotate" => match DkimRequest::of_json(verb, fields) {
+                Some(Ok(request)) => Ok(Request::Dkim(request)),
+                Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
+                None => Err(bad(format!("{verb}: not about DKIM"))),
+            },
             _ => {
                 let text = format!("unknown verb; valid verbs: {}", VERBS.join(", "));
                 Err(Problem::new(ErrorCode::UnknownVerb, text))
@@ -598,6 +608,7 @@ impl Request {
                 ("quarantine_copy", fields)
             }
             Request::Suppression(request) => (request.verb(), request.to_json()),
+            Request::Dkim(request) => (request.verb(), request.to_json()),
             Request::Cat { id, part } => {
                 let mut fields = text("id", &id.to_string());
                 fields.insert("part".to_owned(), part.name().into());

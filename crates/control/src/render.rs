@@ -54,6 +54,7 @@ pub fn reply_in(reply: &ControlReply, zone: &Zone, width: Width) -> String {
         ControlReply::Quarantine(q) => super::render_quarantine::list(q, width),
         ControlReply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
         ControlReply::Suppressions(all) => super::render_suppressions::list(all, zone, width),
+        ControlReply::DkimRecords(records) => super::render_dkim::records(records),
         // A reload adds a line for each warning.
         ControlReply::Done { text, .. } => text.lines().fold(String::new(), |mut out, text| {
             line(&mut out, format_args!("{}", printable(&localised(text, zone, None), 1000)));

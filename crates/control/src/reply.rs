@@ -10,6 +10,7 @@ use stentor_records::health::Condition;
 use super::address_view::AddressView;
 use super::ages::Ages;
 use super::causes::CauseRow;
+use super::dkim_view::DkimRecords;
 use super::doctor::Doctor;
 use super::format::{plural, span};
 use super::observe::{Hosts, Mailqq, PostReports};
@@ -417,6 +418,7 @@ pub enum ControlReply {
     Quarantine(Box<QuarantineList>),
     Quarantined(Box<QuarantinedMessage>),
     Suppressions(Box<SuppressionList>),
+    DkimRecords(Box<DkimRecords>),
     /// The request was carried out, or begun; `count` is the number affected, if that applies.
     Done {
         text: String,

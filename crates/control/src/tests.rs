@@ -22,10 +22,10 @@ use super::reply::*;
 use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
-    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, EndedSuppressions, HostsOptions,
-    HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, NewSuppression, NewSuppressions, Observe,
-    QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName, SuppressionOptions,
-    SuppressionRequest, Verb, View, render,
+    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, DkimRequest, DkimRotateOptions,
+    EndedSuppressions, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, NewSuppression,
+    NewSuppressions, Observe, QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName,
+    SuppressionOptions, SuppressionRequest, Verb, View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -69,6 +69,13 @@ fn requests_round_trip() {
             after: Some(SuppressionName::of("a@b", "list:news")),
             ..SuppressionOptions::default()
         })),
+        Request::Dkim(DkimRequest::Records { domain: Some("example.org".to_owned()) }),
+        Request::Dkim(DkimRequest::Records { domain: None }),
+        Request::Dkim(DkimRequest::Rotate(DkimRotateOptions {
+            domain: "example.org".to_owned(),
+            now: true,
+            reason: Some("a leak".to_owned()),
+        })),
         Request::Reload,
         Request::Stop,
     ] {
@@ -107,6 +114,8 @@ fn bad_requests_are_told_why() {
         (r#"{"v":1,"verb":"suppress","entries":[{"subjct":"a@b"}]}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"unsuppress","entries":[]}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"suppressions","rows_max":1001}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"dkim_rotate"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"dkim_records","domian":"a.b"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"quarantine_copy","id":"0CX8M4H00000"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"queue_show","id":"../../etc"}"#, ErrorCode::BadRequest),
     ];
@@ -354,6 +363,7 @@ impl Control for Double {
             | Request::QuarantineShow { .. }
             | Request::QuarantineCopy { .. }
             | Request::Suppression(_)
+            | Request::Dkim(_)
             | Request::Bounce { .. }
             | Request::QueueOnly { .. }
             | Request::QueueRun { .. }

@@ -6,6 +6,7 @@ use stentor_records::now::TrafficLine;
 
 use super::address_view::AddressView;
 use super::ages::Ages;
+use super::dkim_view::{DkimRecordView, DkimRecords};
 use super::doctor::Doctor;
 use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
 use super::problem::Problem;
@@ -63,6 +64,8 @@ enum Body {
     Quarantined(Box<QuarantinedMessage>),
     Suppressions(Box<SuppressionList>),
     SuppressionRows(Vec<SuppressionView>),
+    DkimRecords(Box<DkimRecords>),
+    DkimRecordRows(Vec<DkimRecordView>),
     PostRows(Vec<PostReport>),
     /// Lines of sessions; sometimes none.
     Traffic(Vec<TrafficLine>),
@@ -159,6 +162,7 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
             let rows = lines_of(&std::mem::take(&mut list.rows), Body::SuppressionRows);
             bodies.extend(std::iter::once(Body::Suppressions(list)).chain(rows));
         }
+        ControlReply::DkimRecords(records) => bodies = dkim_bodies(records),
         ControlReply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
         ControlReply::Done { text, count } => {
             bodies.push(Body::Done(Box::new(ActionBody { text, count, ..ActionBody::default() })));
@@ -179,6 +183,12 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
         ControlReply::Error(problem) => bodies.push(Body::Error(problem)),
     }
     bodies
+}
+
+fn dkim_bodies(mut records: Box<DkimRecords>) -> Vec<Body> {
+    let rows = std::mem::take(&mut records.rows);
+    let rows = rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::DkimRecordRows(rows.to_vec()));
+    std::iter::once(Body::DkimRecords(records)).chain(rows).collect()
 }
 
 /// One line of an export, with its end.
@@ -279,6 +289,7 @@ fn reply_of(head: Body) -> Option<ControlReply> {
         Body::Site(site) => ControlReply::Site(site),
         Body::Doctor(doctor) => ControlReply::Doctor(doctor),
         Body::Users(users) => ControlReply::Users(users),
+        Body::DkimRecords(records) => ControlReply::DkimRecords(records),
         Body::Quarantined(message) => ControlReply::Quarantined(message),
         Body::Quarantine(list) => ControlReply::Quarantine(list),
         Body::Suppressions(list) => ControlReply::Suppressions(list),
@@ -309,6 +320,7 @@ fn with_rows(mut reply: ControlReply, rows: Body) -> Option<ControlReply> {
         (ControlReply::Users(users), Body::UserRows(rows)) => users.rows.extend(rows),
         (ControlReply::Quarantine(list), Body::QuarantineRows(rows)) => list.rows.extend(rows),
         (ControlReply::Suppressions(list), Body::SuppressionRows(rows)) => list.rows.extend(rows),
+        (ControlReply::DkimRecords(records), Body::DkimRecordRows(rows)) => records.rows.extend(rows),
         (ControlReply::Mailqq(mailqq), Body::MailqqRows(rows)) => mailqq.rows.extend(rows),
         (ControlReply::Hosts(hosts), Body::HostRows(rows)) => hosts.rows.extend(rows),
         (ControlReply::Posts(posts), Body::PostRows(rows)) => posts.rows.extend(rows),

@@ -56,7 +56,7 @@ enum Command {
     Table(table_cmd::Options),
     /// Show the server's certificates, or test TLS to a domain.
     Tls(tls_cmd::Options),
-    /// Make keys that sign mail (DKIM), or print their DNS records.
+    /// Make keys that sign mail (DKIM), print their DNS records, or replace them.
     Dkim(dkim_cmd::Options),
     /// Decode or encode mail text, or show a message decoded.
     Mime(mime_cmd::Options),

@@ -1,4 +1,4 @@
-//! `stentor dkim`: makes keys for signing mail, and prints the DNS records of the configured ones.
+//! `stentor dkim`: makes keys for signing mail. `show` and `rotate` are in `dkim_show`.
 //!
 //! `new` writes key files that only their owner can read and never replaces one. The records go to standard output, so
 //! that a script can take them; the lines for the configuration go to standard error. If a file cannot be written,
@@ -16,7 +16,8 @@ use stentor_config::settings::quoted;
 use stentor_dkim::{Algorithm, GeneratedKey, SigningKey, zone_text};
 use stentor_mail::address::normalise_domain;
 
-use crate::asking::{fail, locate, usage, wrong};
+use crate::asking::{fail, usage};
+use crate::dkim_show::{self, RotateArgs, ShowArgs};
 use crate::output::{done, print};
 use crate::process::keep_out_of_core_dumps;
 
@@ -32,12 +33,10 @@ pub(crate) struct Options {
 enum Command {
     /// Make keys for a domain; print their DNS records and the lines for the configuration.
     New(NewArgs),
-    /// Print the DNS records of the configured keys as zone text.
-    Show {
-        /// The configuration [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
-        #[arg(long, short, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
+    /// Print the DNS records that the keys need now as zone text.
+    Show(ShowArgs),
+    /// Make new keys for a domain whose keys the server makes.
+    Rotate(RotateArgs),
 }
 
 #[derive(Args)]
@@ -95,7 +94,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             Err(error @ (NewKeyError::Domain(_) | NewKeyError::Selector(_))) => usage(&error.to_string()),
             Err(error) => fail(&error.to_string()),
         },
-        Command::Show { config } => show(config.as_deref()),
+        Command::Show(args) => dkim_show::show(args),
+        Command::Rotate(args) => dkim_show::rotate(args),
     }
 }
 
@@ -163,27 +163,6 @@ fn section(domain: &str, keys: &[NewKey]) -> String {
         let _ = writeln!(text, "{prefix}selector = {}\n{prefix}key = {path}", quoted(selector));
     }
     text
-}
-
-fn show(config: Option<&Path>) -> ExitCode {
-    let config = match locate(config).and_then(|path| stentor_config::check(&path).map_err(|all| wrong(&all))) {
-        Ok(config) => config,
-        Err(code) => return code,
-    };
-    if config.dkim.is_empty() {
-        return fail("no keys are configured: `stentor dkim new DOMAIN` makes them (docs/operate/dkim.md)");
-    }
-    match config.dkim_domains() {
-        Ok(keys) => {
-            for warning in &keys.warnings {
-                eprintln!("{warning}");
-            }
-            let signers = keys.domains.iter().flat_map(|domain| domain.signers.iter());
-            let text: String = signers.map(|one| zone_text(&one.selector, &one.domain, &one.key.record())).collect();
-            done(print(&text))
-        }
-        Err(errors) => wrong(&errors),
-    }
 }
 
 #[cfg(test)]

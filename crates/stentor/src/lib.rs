@@ -10,6 +10,7 @@ mod cli_verbs;
 mod config_cmd;
 mod dkim_cmd;
 mod doctor_mail;
+mod dkim_show;
 mod explain;
 mod findings;
 pub mod help;

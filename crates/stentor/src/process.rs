@@ -172,6 +172,7 @@ fn reload(server: &Server) -> ReloadOutcome {
                 || settings.config.protection.policies != old.config.protection.policies;
             server.core.replace_settings(settings.clone());
             server.acme.notify_one();
+            server.core.dkim.rotating.wake();
             server.core.call_ahead.forget_refusals();
             server.core.with(|hub, now| {
                 hub.sched.configure(settings.sched.clone());

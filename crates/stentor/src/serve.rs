@@ -31,6 +31,7 @@ use stentor_core::suppression;
 use stentor_core::ticker;
 use stentor_core::{Core, Parts, Settings};
 use stentor_delivery::Tasks;
+use stentor_dkim_rotation::{RotationError, RotationKeeper};
 use stentor_history::History;
 use stentor_http::Http;
 use stentor_journal::{Journal, JournalError, RealDisk};
@@ -81,6 +82,8 @@ pub enum StartError {
     Registry(#[from] OpenRegistryError),
     #[error("cannot listen on {addr}: {source}{}", remedy(source))]
     Listen { addr: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    DkimRotation(#[from] RotationError),
     #[error("TLS and logins: {0}")]
     Security(String),
     #[error("cannot set up the resolver: {0}")]
@@ -262,6 +265,7 @@ impl Server {
         tokio::spawn(certificates.clone().keep(core.clone()));
         let acme_reloaded = Arc::new(Notify::new());
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
+        tokio::spawn(RotationKeeper::start(core.clone()).await?.run());
         tokio::spawn(name_servers::follow(core.clone()));
         let learned = LearnedState::start(&core);
         tokio::spawn(sts::keep_fresh(core.clone()));

@@ -238,6 +238,7 @@ fn answer(reply: ControlReply) -> Response {
         ControlReply::Users(users) => data(users),
         ControlReply::Quarantine(list) => data(list),
         ControlReply::Quarantined(message) => data(message),
+        ControlReply::DkimRecords(records) => data(records),
         ControlReply::Done { text, count } => data(Done { text, count }),
         ControlReply::Counted(counted) => data(counted),
         ControlReply::Error(Problem { code, text }) => {

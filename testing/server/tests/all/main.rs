@@ -28,6 +28,7 @@ mod dane;
 mod delays;
 mod delivery;
 mod dkim;
+mod dkim_rotation;
 mod dns;
 mod doctor;
 mod dovecot;
