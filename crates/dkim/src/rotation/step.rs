@@ -95,7 +95,8 @@ impl KeyRotation {
         next
     }
 
-    /// Returns the state after the clock was set forward: waits begin again, since nobody knows how much of them is over.
+    /// Returns the state after the clock was set forward: waits begin again, since nobody knows how much of them is
+    /// over.
     #[must_use]
     pub fn after_jump(&self, now: Ms) -> KeyRotation {
         let mut next = self.clone();
