@@ -5,7 +5,6 @@
 //! operator's request does not wait for a name server.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +36,11 @@ const JUMP_MS_MIN: Ms = 30_000;
 /// Why keys cannot be used or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
-    #[error("DKIM keys of {domain}: {source}; or move {} away to begin with new keys", state.display())]
-    Keys { domain: String, source: KeyFolderError, state: PathBuf },
+    #[error(
+        "DKIM keys of {domain}: {source}; or remove `rotate_days`, start without signatures, set it again, reload, and make \
+         new keys with `stentor dkim rotate {domain}`"
+    )]
+    Keys { domain: String, source: KeyFolderError },
     #[error("DKIM keys of {domain}: {source}")]
     Files { domain: String, source: KeyFolderError },
     #[error("DKIM keys of {domain}: {source}")]
@@ -173,6 +175,8 @@ impl RotationKeeper {
                     self.domains.insert(domain.to_owned(), kept);
                 }
                 Err(error) => {
+                    // For requests of operators.
+                    self.core.dkim.rotating.show(domain, RotatingDomain::default());
                     let why = error.to_string();
                     if self.unusable.insert(domain.to_owned(), why.clone()).as_ref() != Some(&why) {
                         tracing::error!(%domain, %error, "DKIM keys cannot be used");
@@ -183,12 +187,29 @@ impl RotationKeeper {
     }
 
     async fn answer(&mut self, RotationRequest { domain, is_urgent, answer }: RotationRequest) {
+        if self.unusable.contains_key(&domain)
+            && let Err(error) = self.give_up_lost_key(&domain).await
+        {
+            let _ = answer.send(Err(error.to_string()));
+            return;
+        }
         let result = match self.domains.get_mut(&domain) {
             Some(kept) => kept.rotate(&self.core, is_urgent).await,
-            None => Err(self.unusable.get(&domain).cloned().unwrap_or_else(|| format!("no keys for {domain}"))),
+            None => Err(format!("the server makes no keys for {domain}")),
         };
         // The requester may be gone.
         let _ = answer.send(result);
+    }
+
+    /// A new pair is requested for a domain whose key in use cannot be read.
+    async fn give_up_lost_key(&mut self, domain: &str) -> Result<(), RotationError> {
+        let settings = self.core.settings();
+        if let Some(config) = settings.config.dkim.iter().find(|config| config.domain == domain) {
+            let kept = KeptDomain::without_lost_key(&self.core, config).await?;
+            self.unusable.remove(domain);
+            self.domains.insert(domain.to_owned(), kept);
+        }
+        Ok(())
     }
 
     fn report(&self) {
@@ -236,24 +257,34 @@ struct KeptDomain {
 
 impl KeptDomain {
     async fn load(core: &Core, config: &DkimConfig) -> Result<KeptDomain, RotationError> {
-        let domain = config.domain.clone();
-        let folder = core.settings().config.dkim_folder();
-        let state = folder.join(format!("{domain}.json"));
-        let keys = KeyFolder { folder, domain: domain.clone() };
-        let reader = keys.clone();
-        let read = spawn_blocking(move || {
-            let failed = |source| RotationError::Store { domain: reader.domain.clone(), source };
-            let rotation = store::read(&reader).map_err(failed)?;
-            let signers = rotation.in_use().map(|pair| reader.signers(pair)).transpose();
-            let signers =
-                signers.map_err(|source| RotationError::Keys { domain: reader.domain.clone(), source, state })?;
-            Ok::<_, RotationError>((rotation, signers))
-        });
-        let (rotation, signers) = read.await.map_err(|_| RotationError::Stopping)??;
-        if let Some(signers) = signers {
-            core.dkim.rotating.use_signers(&domain, signers);
+        let kept = KeptDomain::read(core, config)?;
+        if let Some(pair) = kept.rotation.in_use().cloned() {
+            let signers = kept.on_files(move |keys| keys.signers(&pair)).await.map_err(|error| match error {
+                RotationError::Files { domain, source } => RotationError::Keys { domain, source },
+                other => other,
+            })?;
+            core.dkim.rotating.use_signers(&config.domain, signers);
         }
-        let kept = KeptDomain {
+        core.dkim.rotating.show(&config.domain, kept.shown());
+        Ok(kept)
+    }
+
+    /// Reads the state of a domain whose key in use is lost, and gives that pair up.
+    async fn without_lost_key(core: &Core, config: &DkimConfig) -> Result<KeptDomain, RotationError> {
+        let mut kept = KeptDomain::read(core, config)?;
+        if let Some(pair) = kept.rotation.in_use().cloned() {
+            let next = kept.rotation.abandoning(&pair, core.clock.now());
+            kept.commit(core, next).await?;
+        }
+        Ok(kept)
+    }
+
+    fn read(core: &Core, config: &DkimConfig) -> Result<KeptDomain, RotationError> {
+        let domain = config.domain.clone();
+        let keys = KeyFolder { folder: core.settings().config.dkim_folder(), domain: domain.clone() };
+        let rotation =
+            store::read(&core.registry, &domain).map_err(|source| RotationError::Store { domain, source })?;
+        Ok(KeptDomain {
             keys,
             config: config.clone(),
             rotation,
@@ -267,9 +298,7 @@ impl KeptDomain {
             trouble: None,
             retry_at: 0,
             publication: Publication::default(),
-        };
-        core.dkim.rotating.show(&domain, kept.shown());
-        Ok(kept)
+        })
     }
 
     fn shown(&self) -> RotatingDomain {
@@ -380,10 +409,8 @@ impl KeptDomain {
                 Err(error) => return Err(error),
             }
         }
-        let (keys, written) = (self.keys.clone(), next.clone());
-        let result = spawn_blocking(move || store::write(&keys, &written)).await;
-        let failed = |source| RotationError::Store { domain: self.keys.domain.clone(), source };
-        result.map_err(|_| RotationError::Stopping)?.map_err(failed)?;
+        let written = store::write(&core.registry, &self.keys.domain, &next).await;
+        written.map_err(|source| RotationError::Store { domain: self.keys.domain.clone(), source })?;
         log_changes(&self.keys.domain, &self.rotation, &next);
         self.rotation = next;
         if let Some(signers) = signers {

@@ -7,7 +7,7 @@
 //! | what | where |
 //! |---|---|
 //! | private keys | `DATA_DIR/dkim/DOMAIN.SELECTOR.pem`, mode 0600; never replaced |
-//! | states of all key pairs | `DATA_DIR/dkim/DOMAIN.json`, replaced whole |
+//! | states of all key pairs | the registry ([`store`]) |
 //! | records in DNS | asked at the zone's name servers ([`lookup`]) |
 //!
 //! Failures: at the start, keys in use that cannot be read, or a damaged state, are an error: mail would leave

@@ -38,6 +38,8 @@ pub enum RegistryError {
     Invalid(#[from] SuppressionError),
     #[error("a change of the registry has {0} entries; the limit is {ENTRIES_PER_CHANGE_MAX}")]
     TooMany(usize),
+    #[error("the state of the DKIM keys of {0} is too long")]
+    DkimState(String),
     #[error("no space left for the registry; free disk space and try again")]
     Full,
     #[error("the registry failed: {0}; no change is accepted before a restart of the server")]

@@ -1,5 +1,5 @@
-//! The registry: facts about addresses that outlive the queue. It holds suppressions: addresses and domains to which
-//! nothing is sent, or nothing of a list or a sender.
+//! The registry: facts that outlive the queue. It holds suppressions: addresses and domains to which nothing is sent,
+//! or nothing of a list or a sender; and the states of DKIM keys that the server makes ([`DkimState`]).
 //!
 //! Promise: a change is durable when its future resolves, or it is an error. Look-ups are answered from memory, without
 //! I/O and without waiting for a change. The registry holds addresses and never ids of the queue, so either can be
@@ -14,6 +14,7 @@
 //! look-ups go on, changes are refused, and health says so.
 
 pub mod csv;
+mod dkim;
 mod error;
 mod index;
 mod registry;
@@ -23,6 +24,7 @@ mod suppression;
 mod table;
 mod writer;
 
+pub use dkim::{DkimState, STATE_BYTES_MAX};
 pub use error::{OpenRegistryError, RegistryError, RegistryTrouble};
 pub use index::{MatchedScope, SuppressionIndex, SuppressionMatch};
 pub use registry::AddressRegistry;

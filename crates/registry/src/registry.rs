@@ -1,5 +1,6 @@
 //! The handle that the server's parts share.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,6 +8,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::dkim::{DkimState, STATE_BYTES_MAX};
 use crate::error::{OpenRegistryError, RegistryError, RegistryTrouble};
 use crate::index::{SuppressionIndex, SuppressionMatch};
 use crate::sqlite::SqliteStore;
@@ -25,6 +27,8 @@ pub struct AddressRegistry {
     jobs: mpsc::Sender<RegistryJob>,
     trouble: Arc<Mutex<Option<RegistryTrouble>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The durable states of DKIM keys, by domain.
+    dkim: Mutex<HashMap<String, String>>,
 }
 
 impl AddressRegistry {
@@ -43,13 +47,16 @@ impl AddressRegistry {
     pub fn start(mut store: Box<dyn RegistryStore>, path: &Path) -> Result<AddressRegistry, OpenRegistryError> {
         let index = Arc::new(SuppressionIndex::default());
         let loaded = store.load(&mut |entry| insert(&index, entry)).and_then(|()| store.folded());
-        loaded.map_err(|error| OpenRegistryError::Damaged { path: path.to_owned(), why: error.to_string() })?;
+        let loaded = loaded.and_then(|_| store.dkim_states());
+        let states =
+            loaded.map_err(|error| OpenRegistryError::Damaged { path: path.to_owned(), why: error.to_string() })?;
         let (sender, jobs) = mpsc::channel(JOBS_MAX);
         let trouble = Arc::default();
         let writer = Writer { store, index: Arc::clone(&index), trouble: Arc::clone(&trouble), jobs };
         let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || writer.run());
         let thread = thread.map_err(|error| OpenRegistryError::Thread(error.to_string()))?;
-        Ok(AddressRegistry { index, jobs: sender, trouble, thread: Mutex::new(Some(thread)) })
+        let dkim = states.into_iter().map(|DkimState { domain, state }| (domain, state)).collect();
+        Ok(AddressRegistry { index, jobs: sender, trouble, thread: Mutex::new(Some(thread)), dkim: Mutex::new(dkim) })
     }
 
     /// Returns why nothing is sent from `sender` to `address`, if so. `list`: the name of the list, if the message is a
@@ -109,6 +116,21 @@ impl AddressRegistry {
         query.rows_max = query.rows_max.clamp(1, ROWS_MAX);
         let (answer, ticket) = oneshot::channel();
         self.ask(RegistryJob::List { query, answer }, ticket).await
+    }
+
+    /// Returns the durable state of a domain's DKIM keys. Answered from memory.
+    pub fn dkim_state(&self, domain: &str) -> Option<String> {
+        self.dkim.lock().get(domain).cloned()
+    }
+
+    /// Replaces the state of a domain's DKIM keys, durably.
+    pub async fn set_dkim_state(&self, state: DkimState) -> Result<(), RegistryError> {
+        if state.state.len() > STATE_BYTES_MAX {
+            return Err(RegistryError::DkimState(state.domain));
+        }
+        self.change(RegistryChange::SetDkimState(state.clone())).await?;
+        self.dkim.lock().insert(state.domain, state.state);
+        Ok(())
     }
 
     /// Number of entries, expired ones included until they are deleted.
@@ -190,6 +212,10 @@ mod tests {
     }
 
     impl RegistryStore for AskedStore {
+        fn dkim_states(&mut self) -> Result<Vec<DkimState>, RegistryStoreError> {
+            Ok(Vec::new())
+        }
+
         fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError> {
             entry(&suppression("loaded@x.example"));
             Ok(())
@@ -203,6 +229,7 @@ mod tests {
             self.begun.send(changes.len()).unwrap();
             self.verdicts.recv().unwrap()?;
             let effect = |change: &RegistryChange| match change {
+                RegistryChange::SetDkimState(_) => RegistryEffect::DkimStateSet,
                 RegistryChange::Add(entries) => RegistryEffect::Added(vec![EntryEffect::Added; entries.len()]),
                 RegistryChange::Remove(keys) => RegistryEffect::Removed(vec![true; keys.len()]),
                 RegistryChange::Fold { .. } => RegistryEffect::AlreadyFolded,
@@ -285,6 +312,26 @@ mod tests {
         bench.verdicts.send(Ok(())).unwrap();
         bench.runtime.block_on(bench.add("a@x.example")).unwrap().unwrap();
         assert_eq!(bench.registry.trouble(), None);
+    }
+
+    #[test]
+    fn states_of_dkim_keys_survive_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let state = |domain: &str, state: &str| DkimState { domain: domain.to_owned(), state: state.to_owned() };
+        let registry = AddressRegistry::open(folder.path()).unwrap();
+        for state in [state("a.example", "1"), state("b.example", "2"), state("a.example", "3")] {
+            runtime.block_on(registry.set_dkim_state(state)).unwrap();
+        }
+        let long = state("a.example", &"x".repeat(STATE_BYTES_MAX + 1));
+        assert!(matches!(runtime.block_on(registry.set_dkim_state(long)), Err(RegistryError::DkimState(_))));
+        registry.close();
+        let refused = runtime.block_on(registry.set_dkim_state(state("a.example", "4")));
+        assert_eq!(refused, Err(RegistryError::Stopping));
+        let registry = AddressRegistry::open(folder.path()).unwrap();
+        assert_eq!(registry.dkim_state("a.example").as_deref(), Some("3"));
+        assert_eq!(registry.dkim_state("b.example").as_deref(), Some("2"));
+        assert_eq!(registry.dkim_state("c.example"), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
 
 use crate::Ms;
+use crate::dkim::{self, DkimState};
 use crate::error::OpenRegistryError;
 use crate::store::{
     EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
@@ -95,6 +96,7 @@ impl SqliteStore {
         if is_new {
             create(&connection).map_err(failed)?;
         }
+        connection.execute_batch(dkim::SCHEMA).map_err(failed)?;
         Ok(SqliteStore { connection, failed: None })
     }
 
@@ -135,7 +137,8 @@ fn configure(connection: &Connection, durability: Durability) -> rusqlite::Resul
 
 fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
-        "BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;"
+        "BEGIN; {SCHEMA} {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;",
+        dkim::SCHEMA
     ))
 }
 
@@ -158,6 +161,10 @@ fn of_use(error: &rusqlite::Error) -> RegistryStoreError {
 }
 
 impl RegistryStore for SqliteStore {
+    fn dkim_states(&mut self) -> Result<Vec<DkimState>, RegistryStoreError> {
+        self.trusted(|connection| dkim::load(connection))
+    }
+
     fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError> {
         self.trusted(|connection| {
             let mut all = connection.prepare(&format!("SELECT {COLUMNS} FROM suppression"))?;
@@ -210,6 +217,7 @@ fn apply(transaction: &Transaction<'_>, change: &RegistryChange) -> rusqlite::Re
             Ok(RegistryEffect::Added(effects))
         }
         RegistryChange::DeleteExpired { before, max } => delete_expired(transaction, *before, *max),
+        RegistryChange::SetDkimState(state) => dkim::set(transaction, state).map(|()| RegistryEffect::DkimStateSet),
     }
 }
 

@@ -5,6 +5,7 @@
 //! been folded is part of the transaction that folds it, so that a replay counts nothing twice.
 
 use crate::Ms;
+use crate::dkim::DkimState;
 use crate::suppression::{Suppression, SuppressionKey};
 
 /// A change of the registry. Each has at most [`crate::ENTRIES_PER_CHANGE_MAX`] entries.
@@ -23,6 +24,8 @@ pub enum RegistryChange {
         before: Ms,
         max: usize,
     },
+    /// Replaces the state of a domain's DKIM keys.
+    SetDkimState(DkimState),
 }
 
 /// What became of an entry to add.
@@ -45,6 +48,7 @@ pub enum RegistryEffect {
     /// The position was folded before.
     AlreadyFolded,
     Expired(Vec<SuppressionKey>),
+    DkimStateSet,
 }
 
 /// Which entries to list.
@@ -80,6 +84,9 @@ pub enum RegistryStoreError {
 }
 
 pub trait RegistryStore: Send + 'static {
+    /// Returns the states of DKIM keys.
+    fn dkim_states(&mut self) -> Result<Vec<DkimState>, RegistryStoreError>;
+
     /// Passes every entry to `entry`.
     fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError>;
 

@@ -118,6 +118,7 @@ fn entries_of(change: &RegistryChange) -> usize {
         RegistryChange::Add(entries) | RegistryChange::Fold { entries, .. } => entries.len(),
         RegistryChange::Remove(keys) => keys.len(),
         RegistryChange::DeleteExpired { max, .. } => *max,
+        RegistryChange::SetDkimState(_) => 1,
     }
 }
 

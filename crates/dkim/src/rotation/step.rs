@@ -107,11 +107,12 @@ impl KeyRotation {
         next
     }
 
-    /// Returns the state without the pair that was to sign next: its keys are lost. Its records may be removed, and
-    /// another pair is made.
+    /// Returns the state after the keys of a pair were lost; another pair is made. The records of one that has signed
+    /// are still needed, those of a successor are not.
     #[must_use]
-    pub fn abandoning(&self, successor: &KeyPair, now: Ms) -> KeyRotation {
-        self.replacing(&successor.in_phase(KeyPhase::Removable, now))
+    pub fn abandoning(&self, lost: &KeyPair, now: Ms) -> KeyRotation {
+        let left = if lost.phase == KeyPhase::InUse { KeyPhase::Retired } else { KeyPhase::Removable };
+        self.replacing(&lost.in_phase(left, now))
     }
 
     /// The next step of the pair that will sign.

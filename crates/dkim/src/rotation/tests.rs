@@ -115,6 +115,17 @@ fn a_compromised_pair_is_replaced_without_waiting() {
 }
 
 #[test]
+fn lost_keys_are_given_up_and_records_of_signed_mail_stay() {
+    let used = KeyPair { phase: KeyPhase::InUse, ..pair("a", false, START) };
+    let state = KeyRotation { pairs: vec![used, pair("b", false, START)] };
+    let lost = state.abandoning(&state.pairs[1], START + 1);
+    assert_eq!(phases(&lost), [KeyPhase::InUse, KeyPhase::Removable]);
+    let lost = lost.abandoning(&lost.pairs[0], START + 1);
+    assert_eq!(phases(&lost), [KeyPhase::Retired, KeyPhase::Removable]);
+    assert_eq!(lost.next(TIMES, &[], START + 1), Step::Create { is_urgent: false });
+}
+
+#[test]
 fn selectors_are_dates_and_never_used_twice() {
     assert_eq!(KeyRotation::new_selector(START, |_| false), "s20261130");
     assert_eq!(KeyRotation::new_selector(START, |taken| taken == "s20261130" || taken == "s20261130-2"), "s20261130-3");

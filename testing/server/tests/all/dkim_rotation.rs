@@ -318,3 +318,29 @@ fn keys_in_files_sign_until_the_first_own_key_is_used() {
     scene.wait_signed(first, &["old".to_owned()]);
     assert_eq!(scene.server.operator(&["dkim", "rotate", "elsewhere.example"]).status.code(), Some(1));
 }
+
+#[test]
+fn a_lost_key_refuses_the_start_and_can_be_replaced() {
+    let mut scene = Scene::start(|_| String::new());
+    let records = scene.wait_records("the first pair", |records| records.lines().count() == 2);
+    let [first] = &pairs(&records)[..] else { panic!("{records}") };
+    scene.names.publish(&records);
+    scene.wait_signed(first, &[]);
+    scene.server.kill();
+    std::fs::remove_file(scene.server.path("data/dkim").join(format!("{DOMAIN}.{first}.pem"))).unwrap();
+    let refused = scene.server.try_start_as(scene.server.command());
+    assert!(refused.is_err_and(|log| log.contains("there is no such file; restore it from a backup")));
+
+    // As the message says: without `rotate_days`, then with it again.
+    let config = std::fs::read_to_string(scene.server.config()).unwrap();
+    scene.server.edit_config(|text| text.split("[[dkim]]").next().unwrap().to_owned());
+    scene.server.start_again();
+    assert_eq!(scene.selectors(), [""; 0]);
+    scene.server.edit_config(|_| config);
+    assert!(scene.server.operator(&["reload"]).status.success());
+    wait_until("a problem", || scene.server.operator_text(&["doctor"]).contains("mail is not signed with them"));
+    scene.server.operator_text(&["dkim", "rotate", DOMAIN]);
+    let records = scene.wait_records("another pair", |records| pairs(records).len() == 2);
+    scene.names.publish(&records);
+    scene.wait_signed(&pairs(&records)[1], &[]);
+}
