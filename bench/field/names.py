@@ -27,7 +27,10 @@ def encode_value(kind, value):
     if kind == "MX":
         return struct.pack(">H", value[0]) + encode_name(value[1])
     if kind == "TXT":
-        return bytes([len(value)]) + value.encode()
+        octets = value.encode()
+        # A string of a record has at most 255 octets.
+        strings = [octets[at : at + 255] for at in range(0, len(octets), 255)] or [b""]
+        return b"".join(bytes([len(string)]) + string for string in strings)
     return encode_name(value)
 
 

@@ -27,7 +27,12 @@ def main():
 
     for path in sys.argv[2:]:
         message = open(path, "rb").read()
-        fields = [value for name, value in dkim.rfc822_parse(message)[0] if name.lower() == b"dkim-signature"]
+        try:
+            header = dkim.rfc822_parse(message)[0]
+        except dkim.MessageFormatError as error:
+            print(path, "-", "-", f"error: {error}")
+            continue
+        fields = [value for name, value in header if name.lower() == b"dkim-signature"]
         for index, value in enumerate(fields):
             tags = dkim.parse_tag_value(value)
             try:
