@@ -38,7 +38,7 @@ smoke: ## every benchmark once and small: does it still work? (as root; a debug 
 	python3 -B -m unittest discover -q -s bench
 	python3 bench/run.py --smoke --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
-test-peers: ## our tables, sendmail and milters beside the real programs of others, which it installs (as root): no difference
+test-peers: ## our tables, sendmail, milters and signatures beside the real programs of others, which it installs (as root): no difference
 	bash testing/install.sh --peers
 	$(CARGO) $(BUILD) $(ENGINES)
 	python3 bench/run.py --peers --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))

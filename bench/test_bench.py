@@ -10,14 +10,17 @@ import unittest
 from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
+import dkim_messages
 import run
 from before import run_paired
 from bench import Bench
 from lanes import Outcome, run_beside
-from measure import CannotHere
+from measure import BenchError, CannotHere
 from results import SHOWN, Goal, Results
-from scenarios import SCENARIOS, field_managers
+from scenarios import SCENARIOS, field_managers, identity_verify
 from sources import lab_report
+from verifiers import rewrites
+from verifiers.verdicts import ED25519, PASS, RSA, Signature, Verdict
 
 README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
 
@@ -220,6 +223,65 @@ class Managers(unittest.TestCase):
                     with self.assertRaisesRegex(CannotHere, "not installed: elsewhere; "):
                         field_managers.Managers().run(bench)
             self.assertEqual(bench.results.record.called, is_run)
+
+
+class ConstantVerifier:
+    """A verifier with the same result for each file, unless the message has a space before a colon."""
+
+    name = "dkimpy"
+    algorithms = (RSA, ED25519)
+
+    def __init__(self, result, reads_all=True):
+        self.result, self.reads_all = result, reads_all
+
+    def verify(self, folder, files, _):
+        verdicts = [Verdict(Signature(dkim_messages.AUTHOR_DOMAIN, algorithm), self.result) for algorithm in self.algorithms]
+        is_read = {}
+        for file in files:
+            with open(os.path.join(folder, file), "rb") as message:
+                is_read[file] = self.reads_all or b" :" not in message.read()
+        return {file: verdicts if is_read[file] else [] for file in files}
+
+
+class DkimVerifiers(unittest.TestCase):
+    def copies(self, folder, content=b"From: a@example.org\r\n\r\ntext\r\n"):
+        copies = identity_verify.Copies.__new__(identity_verify.Copies)
+        copies.folder, copies.messages = folder, [dkim_messages.Message(0, dkim_messages.dot_lines, "full", content)]
+        copies.stored, copies.records = {0: content}, mock.Mock(domains=lambda: {dkim_messages.AUTHOR_DOMAIN})
+        copies.write(identity_verify.file_of(0), content)
+        return copies
+
+    def finding(self, verifier, content, names=None):
+        with tempfile.TemporaryDirectory() as folder:
+            copies = self.copies(folder, content)
+            return identity_verify.Finding(copies, verifier, verifier.verify(folder, names or [identity_verify.file_of(0)], None))
+
+    def test_messages_are_those_of_the_seed_and_of_all_kinds(self):
+        first, again = (list(dkim_messages.messages(2 * len(dkim_messages.KINDS), 1)) for _ in range(2))
+        self.assertEqual([one.octets for one in first], [one.octets for one in again])
+        self.assertEqual({one.kind for one in first}, {kind.__name__ for kind in dkim_messages.KINDS})
+
+    def test_a_message_counts_unless_all_signatures_are_accepted(self):
+        plain = b"From: a@example.org\r\n\r\ntext\r\n"
+        self.assertEqual(self.finding(ConstantVerifier(PASS), plain).counts()["missed"], 0)
+        self.assertEqual(self.finding(ConstantVerifier("fail"), plain).counts()["missed"], 1)
+        deaf = ConstantVerifier(PASS, reads_all=False)
+        found = self.finding(deaf, b"From : a@example.org\r\n\r\ntext\r\n")
+        self.assertEqual((found.misses, found.argued), ({}, {"space before the colon": 1}))
+        # The rewritten message is not accepted either.
+        found = self.finding(deaf, b"From : a@example.org\r\n\r\na :\r\n")
+        self.assertEqual((len(found.misses), found.argued), (1, {}))
+
+    def test_a_verifier_that_accepts_changed_messages_proves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(BenchError, "dkimpy accepts changed messages"):
+            self.copies(folder).verify([ConstantVerifier(PASS)])
+
+    def test_rewrites_keep_the_canonical_form(self):
+        self.assertEqual(rewrites.drop_space_before_colon(b"To\t :x\r\n y :\r\n\r\na :\r\n"), b"To:x\r\n y :\r\n\r\na :\r\n")
+        self.assertEqual(rewrites.add_empty_line(b"A: b\r\n"), b"A: b\r\n\r\n")
+        self.assertEqual(rewrites.add_empty_line(b"A: b\r\n\r\nx\r\n"), b"A: b\r\n\r\nx\r\n")
+        for body, left in (b"", b""), (b" \r\n\r\n", b""), (b"\r\nx \r\n \r\n\t\r\n", b"\r\nx \r\n"), (b"x\r\n", b"x\r\n"):
+            self.assertEqual(rewrites.drop_blank_tail(b"A: b\r\n\r\n" + body), b"A: b\r\n\r\n" + left)
 
 
 class LabReport(unittest.TestCase):

@@ -2,7 +2,7 @@
 # Installs what the integration tests run beside Stentor: curl, swaks, smtp-source and postmap (Postfix, with its table types), strace, tmux, Python, systemd-analyze, file systems of three
 # kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
 # and from npm what drives them (playwright-core, axe-core), as testing/server/browser/package-lock.json says; perf, fio and pflogsumm,
-# and programs that call sendmail, which the benchmarks need, so that their smoke run does too. Mounts tracefs, without which nothing can be traced.
+# and programs that call sendmail, which the benchmarks need, so that their smoke run does too. With --peers also what `make test-peers` needs. Mounts tracefs, without which nothing can be traced.
 # Does nothing when all is there. Needs root or sudo, on Debian.
 set -euo pipefail
 
@@ -56,6 +56,8 @@ if [ "${1:-}" = --peers ]; then
     command -v spamd >/dev/null || wished+=(spamd)
     command -v spamass-milter >/dev/null || wished+=(spamass-milter)
     command -v rspamd >/dev/null || wished+=(rspamd)
+    # It builds a verifier of what we sign.
+    command -v go >/dev/null || wished+=(golang-go)
 fi
 # Policy services.
 command -v postgrey >/dev/null || wished+=(postgrey)
@@ -122,6 +124,11 @@ for manager in "${wanted[@]}"; do
             echo "testing/install.sh: $manager cannot be fetched" >&2
     fi
 done
+# Verifiers of what we sign that are not Debian packages.
+if [ "${1:-}" = --peers ]; then
+    bash "$(dirname "${BASH_SOURCE[0]}")/server/foreign/verifiers.sh" "${STENTOR_VERIFIERS_ROOT:-/var/cache/stentor-tests/verifiers}" ||
+        echo "testing/install.sh: verifiers cannot be installed" >&2
+fi
 # cron is to send mail, not to run on this machine: unpacked as well.
 cron=/var/cache/stentor-tests/cron
 if [ ! -e "$cron/usr/sbin/cron" ] && [ "$(id -u)" -eq 0 ]; then

@@ -34,7 +34,7 @@ client_networks = ["127.0.0.1/32"]
 [listen]
 smtp = ["127.0.0.1:{port}"]
 [http]
-listen = []
+{http}
 [dns]
 loopback_allowed = true
 timeout_ms = 1000
@@ -62,14 +62,17 @@ def free_port():
 
 
 class Server:
-    """Runs until the `with` ends. `sections`: TOML behind the usual sections; `files`: {name: text} beside the configuration."""
+    """Runs until the `with` ends. `sections`: TOML behind the usual sections; `files`: {name: text} beside the configuration; `http`: the
+    keys of [http]."""
 
-    def __init__(self, binary, names, host_port=25, sections="", files=None, hostname="mx.stentor.test", retry=RETRY, start=True):
+    def __init__(
+        self, binary, names, host_port=25, sections="", files=None, hostname="mx.stentor.test", retry=RETRY, start=True, http="listen = []",
+    ):
         self.binary = binary
         self.folder = tempfile.mkdtemp(prefix="field-")
         self.port = free_port()
         servers = names if isinstance(names, list) else [names]
-        values = {"hostname": hostname, "port": self.port, "host_port": host_port or self.port}
+        values = {"hostname": hostname, "port": self.port, "host_port": host_port or self.port, "http": http}
         text = CONFIGURATION.format(name_servers=json.dumps(servers), **values) + retry + sections
         for name, content in {"stentor.toml": text, **(files or {})}.items():
             with open(os.path.join(self.folder, name), "w") as file:

@@ -22,6 +22,7 @@ from scenarios import (
     identity,
     identity_doctor,
     identity_one_click,
+    identity_verify,
     large,
     log_cost,
     log_speed,
@@ -145,6 +146,7 @@ SCENARIOS = (
     identity.Personal,
     identity_one_click.OneClick,
     identity_doctor.Doctor,
+    identity_verify.Verify,
     house.Cycles,
     house.Twins,
     house.Tuples,
@@ -174,4 +176,5 @@ PEERS = {
     tls_dane.Dane: {"CASES_MAX": None, "LEVELS": tls_dane.LEVELS},
     tls_sts.Sts: {},
     field_managers.Managers: {"MANAGERS": field_managers.MANAGERS},
+    identity_verify.Verify: {"MESSAGES": identity_verify.MESSAGES, "VERIFIERS": identity_verify.VERIFIERS},
 }
