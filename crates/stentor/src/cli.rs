@@ -12,7 +12,7 @@ use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, usage};
 use crate::cli_verbs::{ActionArgs, QueueOnlyScope, Selectors, SuspendSubject};
-use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
+use crate::observe::{batchstat, bounces, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::{
     check_cmd, config_cmd, dkim_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, suppress_cmd,
     table_cmd, tls_cmd, user_cmd,
@@ -46,6 +46,8 @@ enum Command {
     Mailstat(Box<mailstat::Options>),
     /// Draw a chart of a day: deliveries per hour, arrivals, failures, machine load; from the history or from logs.
     Batchstat(Box<batchstat::Options>),
+    /// Show why mail was not delivered, by cause, provider or list, and block lists; or read bounce messages.
+    Bounces(Box<bounces::Options>),
     /// Read a password from the terminal or standard input and print its hash, for `[http]`.
     HttpPassword,
     /// Create an API token; its hash for `[http]` goes to standard error.
@@ -360,6 +362,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Look(command) => look(command),
         Command::Change(command) => change(command),
         Command::Mailstat(options) => mailstat::run(&options),
+        Command::Bounces(options) => bounces::run(&options),
         Command::Batchstat(options) => batchstat::run(&options),
         Command::HttpPassword => secrets::password_command(),
         Command::HttpToken(new) => secrets::token_command(&new),

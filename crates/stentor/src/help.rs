@@ -42,6 +42,7 @@ Act (most take --dry-run, to count first):
 Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
   batchstat         Chart of a day
+  bounces           Why mail was not delivered; what a bounce message reports
 Set up:
   explain, policy   What rules do with a recipient; replay of recent mail
   http-password, http-token  Hash a console password, create an API token

@@ -1,6 +1,7 @@
 //! The observing commands: rates, waiting mail, outcomes of posts; from the server's history or other MTAs' logs.
 
 pub mod batchstat;
+pub mod bounces;
 pub mod cat;
 mod from;
 pub mod hosts;

@@ -102,6 +102,7 @@ fn a_reader_that_has_gone_ends_a_command_quietly() {
         &["report"],
         &["realstat", "--count", "1", "--interval", "0.2"],
         &["mailstat"],
+        &["bounces"],
         &["trace", "bob@one.example"],
         &["check"],
         &["doctor"],
@@ -132,7 +133,7 @@ fn a_file_that_is_no_log_and_a_folder_that_is_no_history_are_refused() {
         .expect("the folder can be written");
     let run = |arguments: &[&str]| Command::new(stentor()).args(arguments).output().expect("the binary can be run");
     let (folder, file) = (folder.path().to_str().expect("text"), file.to_str().expect("text"));
-    for command in ["mailstat", "latedudes", "batchstat"] {
+    for command in ["mailstat", "latedudes", "batchstat", "bounces"] {
         let output = run(&[command, "--from", file]);
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{command}");
         let expected = format!("{file}: not a log of sendmail, Postfix, Exim or Stentor: none of 2 lines understood");
@@ -490,6 +491,7 @@ fn a_broken_configuration_ends_all_commands_with_one_code() {
         &["trace", "ann@x.example"],
         &["mailstat"],
         &["batchstat"],
+        &["bounces"],
         &["reload"],
         &["user", "list"],
         &["table", "check", "users"],

@@ -418,3 +418,25 @@ fn the_most_frequent_senders_and_reasons_come_first() {
     let text = String::from_utf8(server.operator(&["mailstat", "--top"]).stdout).expect("text");
     assert!(text.starts_with("Senders") && text.contains("Bounces") && text.contains(SENDER), "{text}");
 }
+
+#[test]
+fn causes_of_undelivered_mail_are_summed() {
+    let lab = three_sites();
+    let server = builder(&lab).start();
+    post(&server, &lab, &["ann@yes.example", "bob@no.example"], "causes@test");
+    drained(&server);
+    wait_until("the bounce is kept", || {
+        let output = server.operator(&["bounces", "--json"]);
+        let sums: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let provider = &sums["providers"][0];
+        sums["causes"][0]["cause"] == "no_mailbox"
+            && sums["causes"][0]["fault"] == "person"
+            && sums["causes"][0]["given_up"] == 1
+            && provider["given_up"] == 1
+            && provider["name"].as_str().is_some_and(|name| name.ends_with(".example"))
+    });
+    let text = String::from_utf8(server.operator(&["bounces", "--by", "list"]).stdout).expect("text");
+    assert!(text.starts_with("given up") && text.contains("no_mailbox"), "{text}");
+    let rules = server.operator(&["bounces", "--rules", "/dev/null", "--reply", "550 5.1.1 No such user"]);
+    assert!(String::from_utf8_lossy(&rules.stdout).starts_with("unknown (no rule"), "{rules:?}");
+}

@@ -1,0 +1,163 @@
+//! The rules file: TOML with `[[rule]]` and `[[block_list]]`.
+//!
+//! ```toml
+//! [[rule]]
+//! name = "example-unknown"        # unique; shown with each classification
+//! provider = ["example.net"]      # the host is one of these domains, or below
+//! code = [550, 553]               # one of these reply codes
+//! enhanced = ["5.1.1", "x.2.2"]   # one of these enhanced codes; x: any number
+//! text = ["no such user", "/user .{1,40} unknown/"]   # one of these: words, or an expression between slashes
+//! not = ["sender"]                # none of these
+//! cause = "no_mailbox"
+//! confidence = 95                 # percent
+//!
+//! [[block_list]]
+//! name = "Spamhaus"
+//! text = ["spamhaus.org"]
+//! ```
+//!
+//! All conditions of a rule must hold. Case does not matter; a space matches any white space. Failure: the file is
+//! refused as a whole, with the entry's name and the reason.
+
+use regex_syntax::escape;
+use serde::Deserialize;
+use stentor_mail::reply::Enhanced;
+use thiserror::Error;
+
+use crate::cause::BounceCause;
+
+/// Maximum size of a rules file in octets.
+pub const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// Maximum rules and block lists together.
+const ENTRIES_MAX: usize = 5_000;
+/// Maximum patterns of all entries.
+const PATTERNS_MAX: usize = 20_000;
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum BounceRuleError {
+    #[error("not a rules file: {0}")]
+    Toml(String),
+    #[error(
+        "the file has more than {FILE_BYTES_MAX} octets, {ENTRIES_MAX} entries or {PATTERNS_MAX} patterns; shorten it"
+    )]
+    TooLarge,
+    #[error("rule \"{name}\": {reason}")]
+    Rule { name: String, reason: String },
+    #[error("the patterns cannot be compiled: {0}")]
+    Patterns(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RulesFile {
+    #[serde(default)]
+    pub rule: Vec<RuleText>,
+    #[serde(default)]
+    pub block_list: Vec<BlockListText>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RuleText {
+    pub name: String,
+    #[serde(default)]
+    pub provider: Vec<String>,
+    #[serde(default)]
+    pub code: Vec<u16>,
+    #[serde(default)]
+    pub enhanced: Vec<String>,
+    #[serde(default)]
+    pub text: Vec<String>,
+    #[serde(default)]
+    pub not: Vec<String>,
+    pub cause: BounceCause,
+    pub confidence: u8,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BlockListText {
+    pub name: String,
+    pub text: Vec<String>,
+}
+
+/// Enhanced codes: `None` for any number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EnhancedPattern {
+    class: Option<u16>,
+    subject: Option<u16>,
+    detail: Option<u16>,
+}
+
+impl EnhancedPattern {
+    pub fn parse(text: &str) -> Option<EnhancedPattern> {
+        let mut parts = text.split('.').map(|part| match part {
+            "x" => Some(None),
+            digits if digits.len() <= 3 => digits.parse().ok().map(Some),
+            _ => None,
+        });
+        let mut number = || parts.next()?;
+        let pattern = EnhancedPattern { class: number()?, subject: number()?, detail: number()? };
+        parts.next().is_none().then_some(pattern)
+    }
+
+    pub fn matches(self, enhanced: Enhanced) -> bool {
+        let is = |wanted: Option<u16>, number: u16| wanted.is_none_or(|wanted| wanted == number);
+        is(self.class, u16::from(enhanced.class))
+            && is(self.subject, enhanced.subject)
+            && is(self.detail, enhanced.detail)
+    }
+}
+
+/// Parses a file and checks everything but its patterns.
+pub(super) fn read(text: &str) -> Result<RulesFile, BounceRuleError> {
+    if text.len() > FILE_BYTES_MAX {
+        return Err(BounceRuleError::TooLarge);
+    }
+    let file: RulesFile = toml::from_str(text).map_err(|error| BounceRuleError::Toml(error.to_string()))?;
+    let patterns: usize = file.rule.iter().map(|rule| rule.text.len() + rule.not.len()).sum::<usize>()
+        + file.block_list.iter().map(|list| list.text.len()).sum::<usize>();
+    if file.rule.len() + file.block_list.len() > ENTRIES_MAX || patterns > PATTERNS_MAX {
+        return Err(BounceRuleError::TooLarge);
+    }
+    let mut names = std::collections::HashSet::new();
+    for rule in &file.rule {
+        let fault = |reason: &str| Err(BounceRuleError::Rule { name: rule.name.clone(), reason: reason.to_owned() });
+        if rule.name.is_empty() || !names.insert(rule.name.as_str()) {
+            return fault("needs a name of its own");
+        }
+        if rule.provider.is_empty() && rule.code.is_empty() && rule.enhanced.is_empty() && rule.text.is_empty() {
+            return fault("has no condition; add `provider`, `code`, `enhanced` or `text`");
+        }
+        if !(1..=100).contains(&rule.confidence) {
+            return fault("`confidence` is not from 1 to 100");
+        }
+        if rule.cause == BounceCause::Unknown {
+            return fault("`cause` must not be \"unknown\", which is the cause of replies without a rule");
+        }
+        if let Some(code) = rule.code.iter().find(|code| !(400..600).contains(*code)) {
+            return fault(&format!("`code` {code} is not from 400 to 599"));
+        }
+        if let Some(bad) = rule.enhanced.iter().find(|text| EnhancedPattern::parse(text).is_none()) {
+            return fault(&format!("`enhanced` \"{bad}\" is not a code such as \"5.1.1\" or \"x.1.1\""));
+        }
+    }
+    Ok(file)
+}
+
+/// The expression of a pattern; an error names what is wrong with it.
+pub(super) fn expression(owner: &str, pattern: &str) -> Result<String, BounceRuleError> {
+    let fault = |reason: String| BounceRuleError::Rule { name: owner.to_owned(), reason };
+    let inner = pattern.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
+    let expression = inner.map_or_else(|| escape(pattern.trim()), str::to_owned);
+    if expression.is_empty() {
+        return Err(fault("a pattern is empty".to_owned()));
+    }
+    match regex_syntax::parse(&expression) {
+        Ok(hir) if hir.properties().minimum_len().unwrap_or(0) == 0 => {
+            Err(fault(format!("\"{pattern}\" matches every text")))
+        }
+        Ok(_) => Ok(expression),
+        Err(error) => Err(fault(format!("\"{pattern}\": {error}"))),
+    }
+}
