@@ -2,7 +2,7 @@
 //!
 //! Replies arrive in many wrappings: `550 5.1.1 ...`, `smtp; 550-5.1.1 ...` in several lines, `host x said: 550 ...`.
 //! The first code that stands where a reply begins counts; words before it are left out, as are codes repeated by
-//! further lines. Each run of white space becomes one space, so that a rule's text matches however the reply was folded.
+//! further lines. Each run of white space becomes one space, so that a rule matches however the reply was folded.
 //!
 //! Promise: linear time; at most [`TEXT_BYTES_MAX`] octets are examined. Failure: none; a text without codes has words
 //! only.

@@ -47,6 +47,8 @@ pub(super) struct Collector {
     pub text: String,
     /// `message/delivery-status` parts.
     pub status: String,
+    /// The same within an attached message: a gateway may attach the report that it forwards.
+    pub inner_status: String,
     /// `message/feedback-report` part.
     pub feedback: String,
     pub has_feedback: bool,
@@ -70,9 +72,11 @@ impl Collector {
     pub fn finish(&mut self) {
         self.end_html();
         // A group that is cut could name another address.
-        if self.status.len() >= TEXT_BYTES_MAX {
-            let end = self.status.rfind("\n\r\n").max(self.status.rfind("\n\n"));
-            self.status.truncate(end.unwrap_or(0));
+        for status in [&mut self.status, &mut self.inner_status] {
+            if status.len() >= TEXT_BYTES_MAX {
+                let end = status.rfind("\n\r\n").max(status.rfind("\n\n"));
+                status.truncate(end.unwrap_or(0));
+            }
         }
         if !self.has_plain || self.text.trim().is_empty() {
             self.text = std::mem::take(&mut self.html_text);
@@ -181,6 +185,10 @@ impl Visitor for Collector {
 
     fn text(&mut self, part: &Part, text: &str) {
         if self.is_inner(&part.path) {
+            if part.content_type.value == "message/delivery-status" {
+                let left = TEXT_BYTES_MAX.saturating_sub(self.inner_status.len());
+                self.inner_status.push_str(start_of(text, left));
+            }
             return;
         }
         let kept = match part.content_type.value.as_str() {

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::collect::Collector;
-use super::region::{self, ADDRESS, INTRODUCTION, Texts, addresses_of, cleaned};
+use super::region::{self, ADDRESS, INTRODUCTION, Texts, addresses_of, cleaned, is_whole};
 use super::{REPORTS_MAX, RecipientDraft, ReportAction};
 
 /// How well an address's place says that it is a failed recipient.
@@ -39,6 +39,12 @@ static CONTACT: LazyLock<Regex> = LazyLock::new(|| {
     .expect("the pattern is constant")
 });
 
+/// The address that we sent to, behind the one that failed: `(expanded from: a@example.org)` of sendmail, `(generated
+/// from a@example.org)` of Exim.
+static EXPANDED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)\((?:expanded|generated) from:? <?([^\s<>()]+@[^\s<>()]+)>?\)").expect("the pattern is constant")
+});
+
 /// Local parts of the reporter's own addresses.
 const ROLES: [&str; 7] = ["postmaster", "mailer-daemon", "abuse", "hostmaster", "mdaemon", "root", "support"];
 
@@ -58,13 +64,12 @@ pub(super) fn read(collected: &Collector, is_delay: bool) -> Vec<RecipientDraft>
         addresses = best(candidates(collected));
     }
     let action = if is_delay { ReportAction::Delayed } else { ReportAction::Failed };
-    let drafts = addresses.into_iter().take(REPORTS_MAX).map(|recipient| RecipientDraft {
-        final_recipient: None,
-        action,
-        status: None,
-        reply: texts.about(&recipient),
-        host: String::new(),
-        recipient,
+    let drafts = addresses.into_iter().take(REPORTS_MAX).map(|listed| {
+        let reply = texts.about(&listed);
+        let sent_to = EXPANDED.captures(&reply).map(|found| found[1].to_owned());
+        let final_recipient = sent_to.as_ref().map(|_| listed.clone());
+        let recipient = sent_to.unwrap_or(listed);
+        RecipientDraft { recipient, final_recipient, action, status: None, reply, host: String::new() }
     });
     drafts.collect()
 }
@@ -98,7 +103,7 @@ fn candidates(collected: &Collector) -> Vec<Candidate> {
             let local = address.split('@').next().unwrap_or_default();
             let is_own = own.iter().any(|known| known.eq_ignore_ascii_case(address))
                 || ROLES.iter().any(|role| local.eq_ignore_ascii_case(role));
-            if is_own || CONTACT.is_match(before) && !NAMING.is_match(before) {
+            if is_own || !is_whole(address) || CONTACT.is_match(before) && !NAMING.is_match(before) {
                 continue;
             }
             let rank = rank(if is_gateway { "" } else { before }, is_introduced, introduces);
@@ -125,11 +130,12 @@ fn rank(before: &str, is_introduced: bool, introduces: bool) -> PlaceRank {
     // `"Name" <address>`, alone on its line.
     let is_with_name = before.trim_start().starts_with('"') && before.trim_end().ends_with(['<', '"']);
     let is_naming = NAMING.is_match(before);
-    match (is_alone || is_with_name, is_naming) {
-        (true, _) if is_introduced || introduces => PlaceRank::Listed,
-        (true, _) => PlaceRank::Named,
-        (false, true) if introduces => PlaceRank::Listed,
-        (false, true) => PlaceRank::Named,
-        (false, false) => PlaceRank::Mentioned,
+    let is_by_itself = is_alone || is_with_name;
+    if is_by_itself && (is_introduced || introduces) || is_naming && introduces {
+        PlaceRank::Listed
+    } else if is_by_itself || is_naming {
+        PlaceRank::Named
+    } else {
+        PlaceRank::Mentioned
     }
 }

@@ -126,7 +126,7 @@ pub struct ParsedBounce {
 }
 
 // The signature is serde's.
-#[allow(clippy::ref_option)]
+#[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)]
 fn as_text<S: serde::Serializer>(enhanced: &Option<Enhanced>, serializer: S) -> Result<S::Ok, S::Error> {
     match enhanced {
         Some(enhanced) => serializer.collect_str(enhanced),
@@ -188,25 +188,24 @@ fn read(collected: &Collector, rules: &BounceRules) -> ParsedBounce {
         return parsed;
     }
     let signs = automatic::signs(collected);
-    let drafts = if !status.recipients.is_empty() {
-        status.recipients
-    } else if signs.is_bounce() {
-        free::read(collected, signs.is_delay)
-    } else {
-        Vec::new()
-    };
-    if drafts.is_empty() {
-        // A bounce whose recipient is not named is still one.
-        parsed.kind = if signs.is_bounce() {
-            BounceKind::Bounce
-        } else if signs.is_auto_reply {
-            BounceKind::AutoReply
+    let mut drafts = status.recipients;
+    if drafts.is_empty() && signs.is_bounce() {
+        drafts = status::read(&collected.inner_status).recipients;
+        if drafts.is_empty() {
+            drafts = free::read(collected, signs.is_delay);
         } else {
-            BounceKind::Other
-        };
-        return parsed;
+            // The attached message is the report, not the message reported on.
+            parsed.original_message_id = None;
+        }
     }
-    parsed.kind = BounceKind::Bounce;
+    // A bounce whose recipient is not named is still one.
+    parsed.kind = if !drafts.is_empty() || signs.is_bounce() {
+        BounceKind::Bounce
+    } else if signs.is_auto_reply {
+        BounceKind::AutoReply
+    } else {
+        BounceKind::Other
+    };
     let mut classifier = ReplyClassifier::new(collected, rules);
     parsed.reports = drafts.into_iter().take(REPORTS_MAX).map(|draft| classifier.report(draft)).collect();
     parsed

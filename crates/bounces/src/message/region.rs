@@ -60,11 +60,16 @@ pub(super) fn addresses_of(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in ADDRESS.find_iter(text).take(REPORTS_MAX) {
         let address = cleaned(address.as_str());
-        if !found.iter().any(|known| known.eq_ignore_ascii_case(address)) {
+        if is_whole(address) && !found.iter().any(|known| known.eq_ignore_ascii_case(address)) {
             found.push(address.to_owned());
         }
     }
     found
+}
+
+/// Whether an address is whole: archives and groups hide parts of others' addresses (`ann...@example.org`).
+pub(super) fn is_whole(address: &str) -> bool {
+    !address.contains("..") && !address.starts_with('@')
 }
 
 /// An address without marks around it and without `SMTP=`.
@@ -74,7 +79,7 @@ pub(super) fn cleaned(address: &str) -> &str {
         Some(at) if address[..at].to_ascii_lowercase().ends_with("smtp") => &address[at + 1..],
         _ => address,
     };
-    address.trim_start_matches(|c: char| matches!(c, '\'' | '`' | '*' | '.' | '-' | '=' | '&' | '“' | '«'))
+    address.trim_start_matches(['\'', '`', '*', '.', '-', '=', '&', '“', '«'])
 }
 
 /// Texts that may explain a recipient's failure.

@@ -5,6 +5,7 @@
 
 use stentor_mail::reply::Enhanced;
 
+use super::region::is_whole;
 use super::{REPORTS_MAX, RecipientDraft, ReportAction};
 
 /// A delivery status that was read.
@@ -31,7 +32,7 @@ pub(super) fn read(text: &str) -> StatusPart {
     let mut group = Group::default();
     for line in unfolded(text) {
         if line.trim().is_empty() {
-            finish(std::mem::take(&mut group), &mut part);
+            finish(&std::mem::take(&mut group), &mut part);
             continue;
         }
         let Some((name, value)) = line.split_once(':') else { continue };
@@ -39,11 +40,16 @@ pub(super) fn read(text: &str) -> StatusPart {
         match name.trim().to_ascii_lowercase().as_str() {
             "original-envelope-id" => part.envelope_id = Some(value.to_owned()),
             "reporting-mta" => part.reporter = Some(without_type(value).to_ascii_lowercase()),
-            "original-recipient" => value.clone_into(&mut group.original),
+            // Some reporters leave out the empty line between recipients.
+            "original-recipient" => {
+                if !group.original.is_empty() {
+                    finish(&std::mem::take(&mut group), &mut part);
+                }
+                value.clone_into(&mut group.original);
+            }
             "final-recipient" => {
-                // Some reporters leave out the empty line between recipients.
                 if !group.last.is_empty() {
-                    finish(std::mem::take(&mut group), &mut part);
+                    finish(&std::mem::take(&mut group), &mut part);
                 }
                 value.clone_into(&mut group.last);
             }
@@ -54,7 +60,7 @@ pub(super) fn read(text: &str) -> StatusPart {
             _ => {}
         }
     }
-    finish(group, &mut part);
+    finish(&group, &mut part);
     part
 }
 
@@ -73,7 +79,7 @@ fn unfolded(text: &str) -> Vec<String> {
     lines
 }
 
-fn finish(group: Group, part: &mut StatusPart) {
+fn finish(group: &Group, part: &mut StatusPart) {
     let original = address(&group.original);
     let last = address(&group.last);
     let Some(recipient) = original.clone().or_else(|| last.clone()) else { return };
@@ -109,7 +115,10 @@ fn address(value: &str) -> Option<String> {
     let value = without_type(value);
     let inner = value.rsplit_once('<').map_or(value, |(_, inner)| inner);
     let address = inner.split('>').next().unwrap_or_default().trim().trim_matches('"');
-    let is_address = address.contains('@') && !address.contains(char::is_whitespace) && !address.starts_with('/');
+    let is_address = address.contains('@')
+        && !address.contains(char::is_whitespace)
+        && !address.starts_with('/')
+        && is_whole(address);
     is_address.then(|| unescaped(address))
 }
 
@@ -121,17 +130,15 @@ fn unescaped(address: &str) -> String {
         out.push_str(before);
         let decoded = after.split_once('}').and_then(|(hex, behind)| {
             let c = u32::from_str_radix(hex, 16).ok().and_then(char::from_u32)?;
+            let c = Some(c).filter(|c| !c.is_control() && !c.is_whitespace())?;
             Some((c, behind))
         });
-        match decoded {
-            Some((c, behind)) => {
-                out.push(c);
-                rest = behind;
-            }
-            None => {
-                out.push_str("\\x{");
-                rest = after;
-            }
+        if let Some((c, behind)) = decoded {
+            out.push(c);
+            rest = behind;
+        } else {
+            out.push_str("\\x{");
+            rest = after;
         }
     }
     out.push_str(rest);

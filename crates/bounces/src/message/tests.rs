@@ -40,6 +40,23 @@ fn a_dsn_has_several_recipients() {
 }
 
 #[test]
+fn recipients_without_empty_lines_between_them_are_read() {
+    let one = |n: u32| {
+        format!(
+            "Original-Recipient: rfc822;a{n}@example.org\nFinal-Recipient: rfc822;b{n}@example.org\nAction: failed\nStatus: 5.1.{n}\n"
+        )
+    };
+    let parsed = read_text(&dsn(&(one(1) + &one(2))));
+    let read: Vec<String> =
+        parsed.reports.iter().map(|r| format!("{} {:?} {:?}", r.recipient, r.final_recipient, r.status)).collect();
+    assert_eq!(read.len(), 2, "{read:?}");
+    assert!(
+        read[0].starts_with("a1@example.org Some(\"b1@example.org\")") && read[1].starts_with("a2@example.org"),
+        "{read:?}"
+    );
+}
+
+#[test]
 fn our_own_dsns_are_read() {
     use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, Ret};
     let rcpt = ReportRcpt {
@@ -94,6 +111,33 @@ fn forms_without_a_status_are_read() {
         (parsed.kind, &*parsed.reports[0].recipient, parsed.reports[0].cause),
         (BounceKind::Bounce, "a@gone.example", NoHost)
     );
+}
+
+#[test]
+fn the_address_that_we_sent_to_is_the_recipient() {
+    let parsed = read_text(
+        "From: Mail Delivery Subsystem <MAILER-DAEMON@mx.example.net>\nTo: news-bounces@lists.example\nSubject: Returned mail: User unknown\n\n\
+         ----- The following addresses had permanent fatal errors -----\n<inner@example.net>\n    (expanded from: <ann@example.net>)\n\n\
+         ----- Transcript of session follows -----\n550 5.1.1 <inner@example.net>... User unknown\n",
+    );
+    let report = &parsed.reports[0];
+    assert_eq!((&*report.recipient, report.final_recipient.as_deref()), ("ann@example.net", Some("inner@example.net")));
+    assert_eq!(report.cause, NoMailbox);
+}
+
+#[test]
+fn a_report_within_an_attached_message_is_read() {
+    let status = "Final-Recipient: rfc822; a@example.org\nAction: failed\nStatus: 5.1.1\n";
+    let outer = |from: &str, subject: &str| {
+        let head = format!(
+            "From: {from}\nTo: x@lists.example\nSubject: {subject}\nContent-Type: multipart/mixed; boundary=o\n\n--o\n"
+        );
+        read_text(&format!("{head}Content-Type: message/rfc822\n\n{}\n--o--\n", dsn(status)))
+    };
+    let parsed = outer("postmaster@gateway.example", "Delivery Status Notification (Failure)");
+    assert_eq!(parsed.reports.iter().map(|report| &*report.recipient).collect::<Vec<_>>(), ["a@example.org"]);
+    let forwarded = outer("Ann <ann@example.org>", "look at this");
+    assert_eq!((forwarded.kind, forwarded.reports.len()), (BounceKind::Other, 0));
 }
 
 #[test]
