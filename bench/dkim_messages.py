@@ -22,17 +22,18 @@ UTF8_TEXT = "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\nCon
 
 
 class Parts:
-    """`body` begins with the empty line after the header. `usual` replaces From, To and Subject, `fields` come after them."""
+    """`body` begins with the empty line after the header. `usual` replaces From, To and Subject, `fields` come after them. `values` are for
+    the placeholders of a message that is submitted over HTTP."""
 
-    def __init__(self, body, fields="", usual=None):
-        self.body, self.fields, self.usual = body, fields, usual
+    def __init__(self, body, fields="", usual=None, values=None):
+        self.body, self.fields, self.usual, self.values = body, fields, usual, values
 
 
 class Message:
     """A message to send, and the domains that sign its copy."""
 
-    def __init__(self, number, kind, host, octets):
-        self.number, self.host, self.octets = number, host, octets
+    def __init__(self, number, kind, host, octets, values=None):
+        self.number, self.host, self.octets, self.values = number, host, octets, values
         self.kind = kind.__name__
         self.domains, self.sender, self.recipient = (AUTHOR_DOMAIN,), AUTHOR, address(number, host)
         if kind in (list_post, own_copy):
@@ -65,7 +66,7 @@ def messages(count, seed):
         )
         # X-Number identifies the message in a copy that goes to another address.
         header = f"X-Number: {number}\r\n{usual}Date: {DATE}\r\nMessage-ID: <{number}@{AUTHOR_DOMAIN}>\r\n{made.fields}"
-        yield Message(number, kind, host, f"{header}{made.body}".encode("utf-8", "surrogateescape"))
+        yield Message(number, kind, host, f"{header}{made.body}".encode("utf-8", "surrogateescape"), made.values)
 
 
 def line(rng, words=WORDS, most=12):
@@ -221,6 +222,19 @@ def own_copy(rng):
     return rng.choice((alternative, blank_tail, long_fields, list_post))(rng)
 
 
+def merge_fields(rng):
+    """Placeholders in header and body, whose values are put in before the copy is signed."""
+    values = {"name": rng.choice(("Ann", "J\u00f6rg", "\u4e2d\u6587", "a & b", "x" * 300)), "line": line(rng, WORDS)}
+    usual = f"From: Ann <{AUTHOR}>\r\nTo: {{{{name}}}} <all@x.example>\r\nSubject: Hello {{{{name}}}}, {{{{line}}}}\r\n"
+    body = f"Dear {{{{name}}}},\r\n{text(rng)}{{{{line}}}} \r\n{rng.choice(('', blanks(rng)))}"
+    quoted = quopri.encodestring(body.replace("\r\n", "\n").encode()).decode().replace("\n", "\r\n")
+    parts = multipart(rng, [
+        part("text/plain; charset=utf-8", body), part("text/plain; charset=utf-8", quoted, "quoted-printable"),
+        part("text/html; charset=utf-8", base64.encodebytes(f"<p>{body}</p>".encode()).decode().replace("\n", "\r\n"), "base64"),
+    ], "alternative")
+    return Parts(parts.body, parts.fields, usual, values)
+
+
 def relay_fields(rng):
     """Mail that other servers have had: their fields, and a signature whose key is not published."""
     hops = range(rng.randrange(1, 6))
@@ -260,6 +274,6 @@ def large_body(rng):
 
 KINDS = (
     empty_body, blank_body, blank_tail, dot_lines, spaces_in_lines, folded_fields, eight_bit_header, encoded_words, alternative, attachment,
-    quoted_printable, long_lines, long_header_lines, long_fields, odd_spacing, repeated_fields, list_post, own_copy, relay_fields, dsn,
+    quoted_printable, long_lines, long_header_lines, long_fields, odd_spacing, repeated_fields, list_post, own_copy, merge_fields, relay_fields, dsn,
     message_part, smtputf8, large_body,
 )

@@ -102,9 +102,17 @@ async fn one_domain(
     let message =
         Rendered::new(&rendered(&settings.config, domain, lists.first().copied(), wanted), wanted.now_ms / 1000);
     let signing = settings.dkim().signing(Some(domain), lists.first().map(|_| domain));
-    let signers: Vec<_> = signing.iter().flat_map(|one| one.signers.iter()).collect();
-    let identity =
-        DomainIdentity { domain, return_paths: &return_paths, sources, signers: &signers, message: Some(&message) };
+    let (rotating, fixed): (Vec<_>, Vec<_>) = signing.into_iter().partition(|one| one.config.rotation.is_some());
+    let rotating: Vec<&str> = rotating.iter().map(|one| &*one.config.domain).collect();
+    let signers: Vec<_> = fixed.iter().flat_map(|one| one.signers.iter()).collect();
+    let identity = DomainIdentity {
+        domain,
+        return_paths: &return_paths,
+        sources,
+        signers: &signers,
+        rotating: &rotating,
+        message: Some(&message),
+    };
     examined(services, |lookups| examine_domain(&identity, lookups)).await
 }
 

@@ -2,9 +2,7 @@
 
 use stentor_copies::{CopySettings, FieldTemplate, OwnFields, VerpTemplate};
 
-use super::dkim::DkimConfig;
-use super::raw::{Context, Section};
-use super::tables::ListSpot;
+use super::raw::Section;
 
 /// Reads the keys. `has_links`: `link_base` in [http] is set.
 pub(super) fn read(section: &Section<'_>, has_links: bool) -> CopySettings {
@@ -35,18 +33,4 @@ pub(super) fn read(section: &Section<'_>, has_links: bool) -> CopySettings {
         OwnFields::default()
     });
     CopySettings { verp, one_click, fields }
-}
-
-/// Warns of lists whose unsubscribe links no signature covers (RFC 8058 section 3.1).
-pub(super) fn check_signed(context: &Context<'_>, lists: &[ListSpot], dkim: &[DkimConfig]) {
-    for ListSpot { value, address_span, .. } in lists.iter().filter(|list| list.value.flow.copies.one_click) {
-        let domain = value.list.settings().address.domain();
-        if !dkim.iter().any(|signing| signing.lists && signing.covers(domain)) {
-            let message = format!(
-                "`one_click` without a DKIM signature of {domain}: receivers ignore unsigned unsubscribe links; \
-                 `stentor dkim new {domain}` makes keys and prints the section for them"
-            );
-            context.warn(address_span.clone(), message);
-        }
-    }
 }

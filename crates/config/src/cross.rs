@@ -11,8 +11,9 @@ use stentor_mail::address::normalise_domain;
 use stentor_policy::{AddressClass, ListInput, Policy, PolicyInput, Subject};
 use stentor_rules::Conditions;
 
+use super::dkim::DkimConfig;
 use super::raw::Context;
-use super::tables::Tables;
+use super::tables::{ListSpot, Tables};
 
 /// Placeholder for a client outside all networks.
 const ANYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -50,6 +51,20 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
                 }
             }
             None
+        }
+    }
+}
+
+/// Warns of lists whose unsubscribe links no signature covers (RFC 8058 section 3.1).
+pub(super) fn check_links_signed(context: &Context<'_>, tables: &Tables, dkim: &[DkimConfig]) {
+    for ListSpot { value, address_span, .. } in tables.lists.iter().filter(|list| list.value.flow.copies.one_click) {
+        let domain = value.list.settings().address.domain();
+        if !dkim.iter().any(|signing| signing.lists && signing.covers(domain)) {
+            let message = format!(
+                "`one_click` without a DKIM signature of {domain}: receivers ignore unsigned unsubscribe links; \
+                 `stentor dkim new {domain}` makes keys and prints the section for them"
+            );
+            context.warn(address_span.clone(), message);
         }
     }
 }

@@ -23,7 +23,7 @@ use super::raw::{Context, DAY_S, Section};
 use super::sending::FlowContext;
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, acme, call_ahead, copies, cross, dkim, dns_lists, http, log, message_authentication, milters, protection,
+    Places, acme, call_ahead, cross, dkim, dns_lists, http, log, message_authentication, milters, protection,
     quarantine, queue_only, same_name, security, sending, submission, tables, tls, tls_reports, webhooks,
 };
 
@@ -71,7 +71,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let listening: Vec<SocketAddr> = listen.listeners().map(|(_, listener)| listener.address).collect();
     let milters = milters::read(&top, &hostname, &listening);
     let dkim = dkim::read(&top);
-    copies::check_signed(context, &tables.lists, &dkim);
+    cross::check_links_signed(context, &tables, &dkim);
     let message_auth = message_authentication::read(top.section("message_authentication"));
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));

@@ -70,7 +70,9 @@ pub struct EndedSuppressions {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct SuppressionName {
+    /// An address, or `@domain`.
     pub subject: String,
+    /// `everything`, `list:NAME`, `sender:ADDRESS` or `sender:DOMAIN`.
     pub scope: String,
 }
 
@@ -115,11 +117,17 @@ pub struct SuppressionList {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct SuppressionView {
+    /// An address, or `@domain`.
     pub subject: String,
+    /// `everything`, `list:NAME`, `sender:ADDRESS` or `sender:DOMAIN`.
     pub scope: String,
+    /// `unsubscribe`, `complaint`, `bounce` or `operator`.
     pub reason: String,
+    /// Who or what entered it.
     pub source: String,
+    /// Free text.
     pub note: String,
+    /// When it was entered.
     pub since: Ms,
     /// When it ends; `None`: never.
     pub expires: Option<Ms>,

@@ -3,7 +3,7 @@
 
 use stentor_mime::field;
 
-use crate::template::{CopyValues, Template, TemplateError};
+use crate::template::{CopyTemplateError, CopyValues, Template};
 
 /// Longest line (RFC 5322 section 2.1.1).
 const LINE_BYTES_MAX: usize = 998;
@@ -21,7 +21,7 @@ pub enum FieldError {
     #[error("more than {FIELDS_MAX} fields")]
     TooMany,
     #[error(transparent)]
-    Template(#[from] TemplateError),
+    Template(#[from] CopyTemplateError),
 }
 
 /// One field.
@@ -92,7 +92,7 @@ pub(crate) fn names(header: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Returns the lines of a header section without the fields of these names; `None` if it has none of them.
 pub(crate) fn without(header: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let is_removed = |whole: &[u8]| field::split(whole).is_some_and(|(name, _)| is_removed(name));
-    if !field::lines(header).any(|whole| is_removed(whole)) {
+    if !field::lines(header).any(&is_removed) {
         return None;
     }
     Some(field::lines(header).filter(|whole| !is_removed(whole)).flatten().copied().collect())

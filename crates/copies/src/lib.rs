@@ -16,7 +16,7 @@ mod verp;
 pub use fields::{FieldError, FieldTemplate, OwnFields};
 pub use key::{CopyKey, KEY_BYTES};
 pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};
-pub use template::{CopyValues, TemplateError};
+pub use template::{CopyTemplateError, CopyValues};
 use unsubscribe::unsubscribe_fields;
 pub use unsubscribe::{LINK_BASE_BYTES_MAX, Membership, TOKEN_DAYS, UNSUBSCRIBE_PATH};
 pub use verp::{ReturnPath, VerpTemplate};

@@ -145,7 +145,8 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> MergeTable<R> {
         }
         read(0, &mut head)?;
         let [v0, v1, v2, v3, r0, r1, r2, r3, n0, n1] = head;
-        let (rows, count) = (u64::from(u32::from_be_bytes([r0, r1, r2, r3])), usize::from(u16::from_be_bytes([n0, n1])));
+        let (rows, count) =
+            (u64::from(u32::from_be_bytes([r0, r1, r2, r3])), usize::from(u16::from_be_bytes([n0, n1])));
         if [v0, v1, v2, v3] != *VERSION || count > MERGE_NAMES_MAX {
             return Err(damaged());
         }
@@ -197,8 +198,8 @@ impl<R: FnMut(u64, &mut [u8]) -> io::Result<()>> MergeTable<R> {
     }
 
     fn entry(&mut self, row: u64) -> io::Result<(u64, u64)> {
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = self.octets(self.index_at + row * ENTRY_BYTES as u64)?;
-        Ok((u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from(u32::from_be_bytes([i, j, k, l]))))
+        let at = self.index_at + row * ENTRY_BYTES as u64;
+        Ok((u64::from_be_bytes(self.octets(at)?), u64::from(u32::from_be_bytes(self.octets(at + 8)?))))
     }
 
     /// Reads a text and moves behind it; `None`: no value.
@@ -247,11 +248,13 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn open(octets: &[u8]) -> io::Result<MergeTable<impl FnMut(u64, &mut [u8]) -> io::Result<()> + '_>> {
-        let read = |at: u64, out: &mut [u8]| {
+    type Read<'a> = Box<dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a>;
+
+    fn open(octets: &[u8]) -> io::Result<MergeTable<Read<'_>>> {
+        let read: Read<'_> = Box::new(|at: u64, out: &mut [u8]| {
             out.copy_from_slice(&octets[at as usize..at as usize + out.len()]);
             Ok(())
-        };
+        });
         MergeTable::open(read, octets.len() as u64)
     }
 

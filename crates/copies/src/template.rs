@@ -49,7 +49,7 @@ pub(crate) enum Piece {
 
 /// An invalid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
+pub enum CopyTemplateError {
     #[error("`{{{0}}}` is not a value; values: {values}", values = Names)]
     UnknownValue(String),
     #[error("a brace is not closed")]
@@ -76,12 +76,12 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    pub(crate) fn parse(text: &str) -> Result<Template, TemplateError> {
+    pub(crate) fn parse(text: &str) -> Result<Template, CopyTemplateError> {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some((before, behind)) = rest.split_once('{') {
-            let (name, behind) = behind.split_once('}').ok_or(TemplateError::OpenBrace)?;
+            let (name, behind) = behind.split_once('}').ok_or(CopyTemplateError::OpenBrace)?;
             let value = NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-            let value = value.ok_or_else(|| TemplateError::UnknownValue(name.to_owned()))?;
+            let value = value.ok_or_else(|| CopyTemplateError::UnknownValue(name.to_owned()))?;
             if !before.is_empty() {
                 pieces.push(Piece::Text(before.into()));
             }
@@ -136,6 +136,6 @@ mod tests {
     fn wrong_templates() {
         let unknown = Template::parse("{locl}").unwrap_err().to_string();
         assert!(unknown.starts_with("`{locl}` is not a value; values: {local}, {domain}"), "{unknown}");
-        assert_eq!(Template::parse("{local").unwrap_err(), TemplateError::OpenBrace);
+        assert_eq!(Template::parse("{local").unwrap_err(), CopyTemplateError::OpenBrace);
     }
 }

@@ -7,7 +7,7 @@
 use stentor_mail::address::Address;
 
 use crate::key::{CopyKey, SealUse};
-use crate::template::{CopyValues, Piece, Template, TemplateError, Value};
+use crate::template::{CopyTemplateError, CopyValues, Piece, Template, Value};
 
 /// RFC 5321 section 4.5.3.1.1.
 const LOCAL_BYTES_MAX: usize = 64;
@@ -47,8 +47,8 @@ impl VerpTemplate {
     ///
     /// # Errors
     /// The template has another form.
-    pub fn parse(text: &str) -> Result<VerpTemplate, TemplateError> {
-        const FORM: TemplateError = TemplateError::Form(
+    pub fn parse(text: &str) -> Result<VerpTemplate, CopyTemplateError> {
+        const FORM: CopyTemplateError = CopyTemplateError::Form(
             "a return path has the form `{local}...{user}=...{host}@{domain}`; write, for instance, \
              `{local}+{user}={host}@{domain}`",
         );
@@ -61,10 +61,8 @@ impl VerpTemplate {
         let [Piece::Value(Value::User), Piece::Text(between), Piece::Value(Value::Host)] = &middle[user..] else {
             return Err(FORM);
         };
-        let before_is_fixed = matches!(
-            &middle[..user],
-            [Piece::Text(_)] | [Piece::Text(_), Piece::Value(Value::Tag), Piece::Text(_)]
-        );
+        let before_is_fixed =
+            matches!(&middle[..user], [Piece::Text(_)] | [Piece::Text(_), Piece::Value(Value::Tag), Piece::Text(_)]);
         let is_atom = |text: &str| !text.is_empty() && text.bytes().all(|byte| is_atext(byte) && byte != b'.');
         let texts = middle[..user].iter().filter_map(|piece| match piece {
             Piece::Text(text) => Some(&**text),
@@ -112,7 +110,7 @@ impl VerpTemplate {
                     (seen_tag, rest) = (Some(tag), behind);
                 }
                 // The form is checked by `parse`: user, text, host.
-                _ => match pieces.next()? {
+                Piece::Value(_) => match pieces.next()? {
                     Piece::Text(between) => break between,
                     Piece::Value(_) => return None,
                 },
@@ -120,8 +118,7 @@ impl VerpTemplate {
         };
         let (user, host) = rest.rsplit_once(&**between)?;
         let recipient = Address::parse(format!("{user}@{host}").as_bytes(), false).ok()?;
-        let is_proven =
-            seen_tag.is_some_and(|seen| tag(key, sender, recipient.as_str()) == seen.to_ascii_lowercase());
+        let is_proven = seen_tag.is_some_and(|seen| tag(key, sender, recipient.as_str()) == seen.to_ascii_lowercase());
         Some(ReturnPath { recipient, is_proven })
     }
 }

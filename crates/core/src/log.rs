@@ -521,6 +521,30 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     note(core, Topic::Policy, &text);
 }
 
+/// What a message to a list's bounce address says about one recipient.
+#[derive(Clone, Copy)]
+pub struct ListReport<'a> {
+    pub list: &'a str,
+    pub recipient: &'a str,
+    /// Whether a seal proves that the recipient got a copy, in a word.
+    pub proof: &'a str,
+    pub action: &'a str,
+    pub cause: &'a str,
+    /// The rule that named the cause; may be empty.
+    pub rule: &'a str,
+    pub text: &'a str,
+}
+
+/// Reports a bounce of a list's post, or a complaint about one.
+pub fn list_report(core: &Core, report: &ListReport<'_>) {
+    let ListReport { list, recipient, proof, action, cause, rule, text } = *report;
+    let (recipient, text) = (field(recipient, PATH_BYTES_MAX), field(text, PATH_BYTES_MAX));
+    let rule = if rule.is_empty() { "none" } else { rule };
+    let text =
+        format!("report: list={list}, to=<{recipient}>, {proof}, action={action}, cause={cause}, rule={rule}: {text}");
+    note(core, Topic::Policy, &text);
+}
+
 /// Reports an operator's action that took effect.
 pub fn audited(core: &Core, audit: &Audit) {
     audit_note(core, audit.verb, &audit.who, &audit.detail);

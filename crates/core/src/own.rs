@@ -143,8 +143,17 @@ pub async fn hand_in_last(
     route_own(&core.settings(), &mut envelope, core.clock.now()).await;
     let envelopes = vec![envelope];
     let MessageIds { message: first, content } = ids;
-    let submission =
-        Submission { first, content, last: Arc::new(last), size, merge_bytes: 0, envelopes, held: false, fate_records, assigned: None };
+    let submission = Submission {
+        first,
+        content,
+        last: Arc::new(last),
+        size,
+        merge_bytes: 0,
+        envelopes,
+        held: false,
+        fate_records,
+        assigned: None,
+    };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))

@@ -13,9 +13,8 @@ pub const KEY_BYTES: usize = 32;
 /// The file cannot be read, or holds something else.
 pub fn read(path: &Path) -> io::Result<Option<[u8; KEY_BYTES]>> {
     let Some(octets) = files::read(path, KEY_BYTES as u64 + 1)? else { return Ok(None) };
-    let damaged = || {
-        io::Error::new(ErrorKind::InvalidData, "not a key of 32 octets; remove the file to create a new key")
-    };
+    let damaged =
+        || io::Error::new(ErrorKind::InvalidData, "not a key of 32 octets; remove the file to create a new key");
     octets.try_into().map(Some).map_err(|_| damaged())
 }
 

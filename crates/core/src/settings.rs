@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
+use stentor_bounces::BounceRules;
 use stentor_config::{
     Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, QueueOnlyConfig, ReportConfig, SourceSettings,
 };
@@ -65,6 +66,7 @@ pub struct Settings {
     dkim: DkimDomains,
     /// Without a key until it is read.
     pub copies: CopyRules,
+    bounce_rules: OnceLock<BounceRules>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -94,6 +96,7 @@ impl Settings {
             system_roots: SystemRoots::default(),
             dkim: DkimDomains::default(),
             copies: CopyRules::new(&config),
+            bounce_rules: OnceLock::new(),
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -159,6 +162,11 @@ impl Settings {
     /// There is no usable key, and none can be created.
     pub fn read_copy_key(&mut self) -> Result<(), CopyKeyError> {
         self.copies.read_key(&self.config.data_dir)
+    }
+
+    /// Returns the rules that name the causes of bounces.
+    pub fn bounce_rules(&self) -> &BounceRules {
+        self.bounce_rules.get_or_init(BounceRules::built_in)
     }
 
     /// Returns the domains that sign.

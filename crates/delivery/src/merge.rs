@@ -55,8 +55,8 @@ pub fn render(core: &Core, assignment: &mut Assignment) -> Result<(), ContentErr
     let mut message = vec![0; len as usize];
     read(0, &mut message)?;
     let address = assignment.address(0).to_owned();
-    let mut values = MergeTable::open(|at, octets: &mut [u8]| read(len + at, octets), assignment.merge_bytes)?
-        .values(&address)?;
+    let mut values =
+        MergeTable::open(|at, octets: &mut [u8]| read(len + at, octets), assignment.merge_bytes)?.values(&address)?;
     values.entry(ADDRESS.to_owned()).or_insert(address);
     let (mut converter, mut merged) = (Converter::merging(values), Vec::with_capacity(message.len() + 256));
     let result = converter.push(&message, &mut merged).and_then(|()| converter.finish(&mut merged));

@@ -105,7 +105,8 @@ async fn admit(
     }
     let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let path = parts.uri.path();
-    let is_public = is_link || PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
+    let is_public =
+        is_link || PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
     // A link is itself a secret, and its page sends no referrer, so its form has no origin to check.
     let is_trusted = is_link || matches!(caller.login, Some(CallerLogin::Token { .. }));
     if changes && !is_trusted && is_foreign(&parts.headers, &host) {

@@ -20,19 +20,25 @@ pub struct DomainIdentity<'a> {
     pub sources: &'a [Source],
     /// Keys that sign such mail.
     pub signers: &'a [&'a Signer],
+    /// Domains whose keys the running server makes and watches; they sign, too.
+    pub rotating: &'a [&'a str],
     pub message: Option<&'a Rendered>,
 }
 
 /// Judges a domain with the answers known so far.
 pub fn examine_domain(identity: &DomainIdentity<'_>, lookups: &Lookups) -> Vec<IdentityFinding> {
-    let DomainIdentity { domain, return_paths, sources, signers, message } = *identity;
+    let DomainIdentity { domain, return_paths, sources, signers, rotating, message } = *identity;
     let mut out = Findings::default();
     for path in return_paths {
         let end = spf::examine(lookups, SpfIdentity::ReturnPath(path), sources, &mut out);
         out.end(path, "SPF", end);
     }
-    dkim::examine(lookups, domain, signers, &mut out);
-    let signatures: Vec<&str> = signers.iter().map(|signer| &*signer.domain).collect();
+    // The server reports records of its own keys itself.
+    if rotating.is_empty() || !signers.is_empty() {
+        dkim::examine(lookups, domain, signers, &mut out);
+    }
+    let signatures = signers.iter().map(|signer| &*signer.domain);
+    let signatures: Vec<&str> = signatures.chain(rotating.iter().copied()).collect();
     let end = dmarc::examine(lookups, domain, Authenticated { signatures: &signatures, return_paths }, &mut out);
     out.end(domain, "DMARC", end);
     let others = return_paths.iter().map(String::as_str).filter(|path| *path != domain);

@@ -26,6 +26,8 @@ struct World {
     message: String,
     signer: Signer,
     return_path: String,
+    /// Domains with keys that the server makes.
+    rotating: Vec<&'static str>,
     lists: Vec<String>,
     /// Names whose queries fail.
     failing: Vec<String>,
@@ -53,6 +55,7 @@ impl World {
             message: MESSAGE.to_owned(),
             signer,
             return_path: "example.org".to_owned(),
+            rotating: Vec::new(),
             lists: vec!["bl.example".to_owned()],
             failing: Vec::new(),
         }
@@ -102,11 +105,13 @@ impl World {
     fn found(&self) -> String {
         let sources = [Source { address: "203.0.113.7".parse().unwrap(), helo: "mail.example.org".to_owned() }];
         let message = Rendered::new(self.message.as_bytes(), 1_800_000_000);
+        let signers = [&self.signer];
         let identity = DomainIdentity {
             domain: "example.org",
             return_paths: std::slice::from_ref(&self.return_path),
             sources: &sources,
-            signers: &[&self.signer],
+            signers: if self.rotating.is_empty() { &signers } else { &[] },
+            rotating: &self.rotating,
             message: Some(&message),
         };
         let mut found = self.examined(|lookups| examine_source(&sources[0], &self.lists, lookups));
@@ -151,6 +156,8 @@ fn a_good_domain_has_no_findings() {
         .add("bounces.example.org TXT v=spf1 redirect=example.org")
         .add("bounces.example.org A 203.0.113.7");
     assert_eq!(below.found(), "");
+    let rotating = World { rotating: vec!["example.org"], ..World::good() };
+    assert_eq!(rotating.replace("s1._domainkey.example.org TXT", "x.example TXT").found(), "");
 }
 
 /// A change to the zone of a good domain, and the finding.

@@ -279,6 +279,11 @@ impl<P> Recipients<P> {
         all
     }
 
+    /// Bounce addresses of lists, as named.
+    pub fn reports(&self) -> impl Iterator<Item = (&Arc<str>, &Address)> {
+        self.of_lists.iter().filter(|known| known.is_bounces).map(|report| (&report.list, &report.address))
+    }
+
     /// Named aliases that lead to `/dev/null`.
     pub fn nulls(&self) -> impl Iterator<Item = &Address> {
         self.aliases.iter().filter(|alias| alias.expansion.has_null).map(|alias| &alias.address)

@@ -35,8 +35,7 @@ Act (most take --dry-run, to count first):
   suspend, resume   Stop mail of a list or sender, or to a site, until resumed
   flush, requeue    Try again now: a site or everything; selected mail
   hold, release     Hold selected messages until released
-  suppress          Addresses and domains that get no mail
-  quarantine        List, show, release or delete quarantined messages
+  quarantine, suppress  Withheld messages; addresses that get no mail
   bounce, remove    Give up on recipients, with or without a bounce
   queue-only, post  Accept mail without delivering it; pause or cancel a post
 Statistics (from the history, or from any MTA's log):

@@ -366,7 +366,8 @@ impl Part {
         if self.entries.is_empty() {
             return Ok(());
         }
-        let (entries, count) = (std::mem::take(&mut self.entries), self.entries.len() as u64);
+        let entries = std::mem::take(&mut self.entries);
+        let count = entries.len() as u64;
         let source = entries.first().and_then(|entry| entry.source.clone());
         let request = SuppressionRequest::Add(NewSuppressions { entries, source });
         if let ControlReply::Done { count: Some(changed), .. } = client.ask(&Request::Suppression(request))? {
@@ -436,14 +437,14 @@ mod tests {
     #[test]
     fn lines_of_a_file_have_numbers_and_limits() {
         let long = "x".repeat(3 * LINE_BYTES_MAX);
-        let text = format!("email\r\na@x.example\r\n\r\n{long}\nb@x.example\nno address");
+        let text = format!("email\r\na@x.example\r\n\r\n{long}\nb@x.example\nnobody");
         let too_long = format!("the line is longer than {LINE_BYTES_MAX} octets");
         let expected = [
             (2, "a@x.example"),
             (3, "empty"),
             (4, too_long.as_str()),
             (5, "b@x.example"),
-            (6, "\"no address\": address has no domain"),
+            (6, "\"nobody\": address has no domain"),
         ];
         assert_eq!(lines(text.as_bytes()), expected.map(|(number, words)| (number, words.to_owned())));
         assert_eq!(lines(b""), []);

@@ -87,7 +87,7 @@ async fn remove(core: &Arc<Core>, ended: EndedSuppressions, peer: &Requester) ->
     tracing::info!(who = author, removed, "operator: suppressions removed");
     match single {
         Some(words) if removed == 0 => {
-            let text = format!("{words} is not suppressed; `stentor suppress show` lists an address's entries");
+            let text = format!("{words} is not suppressed; `stentor suppress list` shows the entries");
             Err(Problem::new(ErrorCode::NotFound, text))
         }
         Some(words) => {

@@ -68,6 +68,19 @@ pub enum ReportAction {
     Complained,
 }
 
+impl ReportAction {
+    pub fn name(self) -> &'static str {
+        match self {
+            ReportAction::Failed => "failed",
+            ReportAction::Delayed => "delayed",
+            ReportAction::Delivered => "delivered",
+            ReportAction::Relayed => "relayed",
+            ReportAction::Expanded => "expanded",
+            ReportAction::Complained => "complained",
+        }
+    }
+}
+
 /// One recipient of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecipientReport {

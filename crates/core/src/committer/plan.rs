@@ -115,7 +115,8 @@ impl<L: Log> Committer<L> {
         answer: Answer<()>,
         planned: &mut Vec<BatchEffect>,
     ) {
-        let Submission { first, content, last, size, merge_bytes, envelopes, held, fate_records, assigned } = submission;
+        let Submission { first, content, last, size, merge_bytes, envelopes, held, fate_records, assigned } =
+            submission;
         let octets = ContentOctets { content, message: size - merge_bytes, merge: merge_bytes };
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());

@@ -64,8 +64,17 @@ impl Bench {
         let (first, content) = (self.core.next_message_id(), self.core.next_content_id());
         let (answer, ticket) = oneshot::channel();
         let (size, last) = (body.len() as u64, Arc::new(body.to_vec()));
-        let submission =
-            Submission { first, content, last, size, merge_bytes: 0, envelopes, held: false, fate_records: Vec::new(), assigned: None };
+        let submission = Submission {
+            first,
+            content,
+            last,
+            size,
+            merge_bytes: 0,
+            envelopes,
+            held: false,
+            fate_records: Vec::new(),
+            assigned: None,
+        };
         self.core.intake.push(Job::Accept { submission, answer });
         (first, content, ticket)
     }

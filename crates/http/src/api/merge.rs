@@ -19,11 +19,7 @@ pub(super) type ValuesByRecipient = HashMap<String, HashMap<String, String>>;
 ///
 /// # Errors
 /// In words: what is missing, for whom.
-pub(super) fn table(
-    values: ValuesByRecipient,
-    recipients: &[Address],
-    message: &[u8],
-) -> Result<Vec<u8>, String> {
+pub(super) fn table(values: ValuesByRecipient, recipients: &[Address], message: &[u8]) -> Result<Vec<u8>, String> {
     if message.len() > MESSAGE_BYTES_MAX {
         return Err(format!("a message with `values` may have at most {MESSAGE_BYTES_MAX} octets"));
     }
@@ -34,7 +30,9 @@ pub(super) fn table(
         for name in values.keys() {
             let is_name = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_';
             if name.is_empty() || name.len() > MERGE_NAME_BYTES_MAX || !name.bytes().all(is_name) {
-                return Err(format!("{name:?} is not a name of a value: use up to {MERGE_NAME_BYTES_MAX} letters, digits and _"));
+                return Err(format!(
+                    "{name:?} is not a name of a value: use up to {MERGE_NAME_BYTES_MAX} letters, digits and _"
+                ));
             }
         }
         if !address.is_empty() {

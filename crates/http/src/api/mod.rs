@@ -239,6 +239,7 @@ fn answer(reply: ControlReply) -> Response {
         ControlReply::Quarantine(list) => data(list),
         ControlReply::Quarantined(message) => data(message),
         ControlReply::DkimRecords(records) => data(records),
+        ControlReply::Suppressions(list) => data(list),
         ControlReply::Done { text, count } => data(Done { text, count }),
         ControlReply::Counted(counted) => data(counted),
         ControlReply::Error(Problem { code, text }) => {

@@ -5,7 +5,7 @@ mod walk;
 
 pub(crate) use walk::{TreeWalk, tree_walk};
 
-use record::{DmarcPolicy, PolicyMode, is_dmarc};
+use record::{DmarcRecord, PolicyMode, is_dmarc};
 
 use crate::check::{Check, Findings};
 use crate::lookups::{Lookup, Lookups};
@@ -79,7 +79,7 @@ fn any_aligned<'a>(
 
 /// The record that applies, and where it is.
 struct AppliedPolicy<'a> {
-    policy: &'a DmarcPolicy,
+    policy: &'a DmarcRecord,
     domain: &'a str,
     mode: PolicyMode,
 }

@@ -24,7 +24,7 @@ pub enum PublicSuffix {
 
 /// A valid record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DmarcPolicy {
+pub struct DmarcRecord {
     pub mode: PolicyMode,
     /// `sp`
     pub subdomains: Option<PolicyMode>,
@@ -45,12 +45,12 @@ pub fn is_dmarc(text: &[u8]) -> bool {
     rest.is_some_and(|rest| rest.trim_ascii_start().first().is_none_or(|octet| *octet == b';'))
 }
 
-impl DmarcPolicy {
+impl DmarcRecord {
     /// Parses a record that [`is_dmarc`].
     ///
     /// # Errors
     /// The reason why it is not valid.
-    pub fn parse(text: &[u8]) -> Result<DmarcPolicy, String> {
+    pub fn parse(text: &[u8]) -> Result<DmarcRecord, String> {
         let tags = Tags::parse(text)?;
         let mode = tags.get("p").ok_or("it has no policy `p`")?;
         let choice = |tag: &str, yes: &str, no: &str| match tags.get(tag) {
@@ -60,7 +60,7 @@ impl DmarcPolicy {
             Some(value) => Err(format!("{tag}={value} is neither {yes} nor {no}")),
         };
         let percentage = tags.get("pct").map(|value| value.parse().map_err(|_| format!("pct={value} is not a number")));
-        Ok(DmarcPolicy {
+        Ok(DmarcRecord {
             mode: policy_mode("p", mode)?,
             subdomains: tags.get("sp").map(|value| policy_mode("sp", value)).transpose()?,
             strict_dkim: choice("adkim", "s", "r")?,
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn records_are_parsed() {
         let text = b"v=DMARC1; p=Reject; sp=none; adkim=s; rua=mailto:a@x.example!10m, mailto:b@y.example; psd=n; t=y";
-        let policy = DmarcPolicy::parse(text).unwrap();
+        let policy = DmarcRecord::parse(text).unwrap();
         assert_eq!((policy.mode, policy.subdomains), (PolicyMode::Reject, Some(PolicyMode::None)));
         assert!(policy.strict_dkim && !policy.strict_spf && policy.is_test);
         assert_eq!(
@@ -120,7 +120,7 @@ mod tests {
             ("v=DMARC1; p=none; pct=x", "not a number"),
             ("v=DMARC1 p=none", "not valid"),
         ] {
-            let found = DmarcPolicy::parse(bad.as_bytes());
+            let found = DmarcRecord::parse(bad.as_bytes());
             assert!(found.as_ref().is_err_and(|error| error.contains(why) || why == "not valid"), "{bad}: {found:?}");
         }
         assert!(

@@ -1,6 +1,6 @@
 //! The walk up the tree of domains that finds DMARC records and the organization's domain (RFC 9989 section 4.10).
 
-use super::record::{DmarcPolicy, PublicSuffix, is_dmarc};
+use super::record::{DmarcRecord, PublicSuffix, is_dmarc};
 use crate::lookups::{Lookup, Lookups, Missing};
 
 /// Number of labels to which a longer name is cut after its own query.
@@ -13,7 +13,7 @@ pub(crate) struct Step {
     /// Number of DMARC records; with several none counts.
     pub records: usize,
     /// The only record, or why it is not valid.
-    pub policy: Option<Result<DmarcPolicy, String>>,
+    pub policy: Option<Result<DmarcRecord, String>>,
 }
 
 impl Step {
@@ -40,7 +40,7 @@ pub(crate) fn tree_walk(lookups: &Lookups, domain: &str) -> Lookup<TreeWalk> {
     let mut steps: Vec<Step> = Vec::new();
     for (answer, name) in answers {
         let records: Vec<&Vec<u8>> = answer?.iter().filter(|text| is_dmarc(text)).collect();
-        let policy = if let [record] = records.as_slice() { Some(DmarcPolicy::parse(record)) } else { None };
+        let policy = if let [record] = records.as_slice() { Some(DmarcRecord::parse(record)) } else { None };
         let step = Step { domain: name, records: records.len(), policy };
         let is_last = step.public_suffix() != PublicSuffix::Unknown;
         steps.push(step);

@@ -152,7 +152,8 @@ impl Converter {
         let merging = self.merging.as_mut()?;
         let declared = content_type(header);
         let place = if declared.value == "text/html" { Place::Html } else { Place::Text };
-        let charset = declared.param(ParamName::Charset).map(|param| String::from_utf8_lossy(&param.octets).into_owned());
+        let charset =
+            declared.param(ParamName::Charset).map(|param| String::from_utf8_lossy(&param.octets).into_owned());
         let is_foreign = |name: &String| !["utf-8", "us-ascii"].iter().any(|known| name.eq_ignore_ascii_case(known));
         let before = merging.survey.names.len();
         let merged = merging.substitute(&text, place);
@@ -260,11 +261,13 @@ fn write_in_addresses(value: &str, before: &[u8], out: &mut Vec<u8>) {
         out.extend(value.chars().filter(|c| allowed(*c)).collect::<String>().into_bytes());
         return;
     }
-    let is_phrase = !value.is_empty() && value.bytes().all(|octet| octet.is_ascii_alphanumeric() || b" -_".contains(&octet));
+    let is_phrase =
+        !value.is_empty() && value.bytes().all(|octet| octet.is_ascii_alphanumeric() || b" -_".contains(&octet));
     if is_phrase && !is_quoted {
         return out.extend_from_slice(value.as_bytes());
     }
-    let escaped: String = value.chars().flat_map(|c| ['\\', c].into_iter().skip(usize::from(!"\"\\".contains(c)))).collect();
+    let escaped: String =
+        value.chars().flat_map(|c| ['\\', c].into_iter().skip(usize::from(!"\"\\".contains(c)))).collect();
     let quote: &[u8] = if is_quoted { b"" } else { b"\"" };
     out.extend_from_slice(quote);
     out.extend_from_slice(escaped.as_bytes());
@@ -273,7 +276,8 @@ fn write_in_addresses(value: &str, before: &[u8], out: &mut Vec<u8>) {
 
 fn content_type(header: &[u8]) -> MimeField {
     let mut fields = crate::field::lines(header).filter_map(split);
-    let value = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"Content-Type")).map_or(&b""[..], |(_, value)| value);
+    let value =
+        fields.find(|(name, _)| name.eq_ignore_ascii_case(b"Content-Type")).map_or(&b""[..], |(_, value)| value);
     MimeField::parse(value)
 }
 
@@ -318,7 +322,8 @@ mod tests {
 
     #[test]
     fn plain_text_and_subject() {
-        let message = "From: a@b.example\r\nSubject: Hello {{name}}, news\r\n\r\nDear {{name}},\r\n{{other}} {{ x }}\r\n";
+        let message =
+            "From: a@b.example\r\nSubject: Hello {{name}}, news\r\n\r\nDear {{name}},\r\n{{other}} {{ x }}\r\n";
         assert_eq!(
             merged(message, &[("name", "Ann Lee")]),
             "From: a@b.example\r\nSubject: Hello Ann Lee, news\r\n\r\nDear Ann Lee,\r\n{{other}} {{ x }}\r\n"
@@ -326,7 +331,10 @@ mod tests {
         let merged = merged(message, &[("name", "J\u{f6}rg")]);
         let (header, body) = merged.split_once("\r\n\r\n").unwrap();
         let subject = header.split("Subject:").nth(1).unwrap().split("\r\nMIME").next().unwrap();
-        assert_eq!(words::decode(subject.as_bytes(), crate::charset::Charset::UTF_8).text.trim(), "Hello J\u{f6}rg, news");
+        assert_eq!(
+            words::decode(subject.as_bytes(), crate::charset::Charset::UTF_8).text.trim(),
+            "Hello J\u{f6}rg, news"
+        );
         assert!(header.is_ascii() && header.contains("Content-Transfer-Encoding: quoted-printable"), "{header}");
         assert!(header.contains("Content-Type: text/plain; charset=utf-8"), "{header}");
         assert!(body.starts_with("Dear J=C3=B6rg,\r\n"), "{body}");
@@ -339,7 +347,10 @@ mod tests {
             Content-Type: text/html; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n<b>{{na=\r\nme}}</b>\r\n--b\r\n\
             Content-Type: application/x\r\n\r\n{{name}}\r\n--b--\r\n{{name}}\r\n";
         let text = merged(message, &[("name", "<--b & \u{fc}>")]);
-        assert!(text.contains("\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nDear <--b & =C3=BC>\r\n--b\r\n"), "{text}");
+        assert!(
+            text.contains("\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nDear <--b & =C3=BC>\r\n--b\r\n"),
+            "{text}"
+        );
         assert!(text.contains("<b>&lt;--b &amp; =C3=BC&gt;</b>\r\n--b\r\n"), "{text}");
         assert_eq!(text.matches("{{name}}").count(), 3, "preamble, epilogue and other types: {text}");
     }
@@ -349,7 +360,11 @@ mod tests {
         for (field, value, expected) in [
             ("To: {{name}} <{{to}}>", "Ann", "To: Ann <ann@x.example>"),
             ("To: {{name}} <{{to}}>", "Lee, Ann <evil@y.example>", "To: \"Lee, Ann <evil@y.example>\" <ann@x.example>"),
-            ("To: \"{{name}}\" <{{to}}>", "a\" <evil@y.example>, \"", "To: \"a\\\" <evil@y.example>, \\\"\" <ann@x.example>"),
+            (
+                "To: \"{{name}}\" <{{to}}>",
+                "a\" <evil@y.example>, \"",
+                "To: \"a\\\" <evil@y.example>, \\\"\" <ann@x.example>",
+            ),
         ] {
             let text = merged(&format!("{field}\r\n\r\n"), &[("name", value), ("to", "ann@x.example")]);
             assert_eq!(text, format!("{expected}\r\n\r\n"));

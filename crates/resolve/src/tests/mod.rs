@@ -1,8 +1,8 @@
 //! Tests of the resolver with a small name server on loopback, which can lie, fail and be silent.
 
 mod asker;
-mod message_auth;
 mod authority;
+mod message_auth;
 mod published;
 mod select;
 mod servers;

@@ -32,8 +32,7 @@ pub fn some_flow(rng: &mut fastrand::Rng) -> FlowKey {
 
 pub fn set(sched: &mut Scheduler) {
     let rules = FlowRules::default();
-    let short =
-        FlowRules { lifetime_ms: Some(SHORT_LIFETIME), weight: 3, recipients_max: Some(1), ..rules.clone() };
+    let short = FlowRules { lifetime_ms: Some(SHORT_LIFETIME), weight: 3, recipients_max: Some(1), ..rules.clone() };
     sched.set_rules(FlowKey::List(SHORT.into()), Some(short));
     let suspends = FlowRules { suspend_posts: Some(SUSPEND_POSTS), sources: SourceSet(1), ..rules.clone() };
     sched.set_rules(FlowKey::List(SUSPENDS.into()), Some(suspends));

@@ -12,6 +12,7 @@ mod by_content;
 mod envelopes;
 mod header;
 mod holdings;
+mod list_reports;
 mod milters;
 mod rcpt;
 mod submitted;
@@ -47,6 +48,7 @@ use tokio::sync::oneshot;
 
 use self::authentication::Authentication;
 use self::holdings::{Arrival, Pieces};
+use self::list_reports::ListReports;
 use self::milters::MilterTransaction;
 pub use self::submitted::{Account, Submitted};
 use self::success::Answer;
@@ -439,8 +441,32 @@ impl Transaction {
         peer: Option<&Socket>,
         mut end: EndOfData,
     ) -> Reply {
-        let verdict = self.judge_content(core, settings, peer, &mut end).await;
+        let judged = self.judge_content(core, settings, peer, &mut end).await;
         let named = self.rcpts.named();
+        let reports = match judged {
+            Ok(()) => self.list_reports(core, settings, &end.last).await,
+            Err(reply) => Err(reply),
+        };
+        let (verdict, reports) = match reports {
+            Ok(reports) => (Ok(()), reports),
+            Err(reply) => (Err(reply), ListReports::default()),
+        };
+        let reply = self.conclude(core, settings, end, named, verdict).await;
+        if reply.code == 250 {
+            reports.log(core);
+        }
+        reply
+    }
+
+    /// Submits a message that was judged, or refuses it.
+    async fn conclude(
+        mut self: Box<Self>,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        mut end: EndOfData,
+        named: u64,
+        verdict: Result<(), Reply>,
+    ) -> Reply {
         let envelopes = match verdict {
             Ok(()) if self.wishes.is_discarded() => return self.discarded(core, settings, &end),
             Ok(()) => self.routed(core, settings, &end).await,
@@ -502,8 +528,17 @@ impl Transaction {
         let totals = Totals::of(&end, named);
         let held = self.wishes.hold.is_some();
         let success = self.success(content, size, &last);
-        let submission =
-            Submission { first: self.id, content, last, size, merge_bytes, envelopes, held, fate_records: Vec::new(), assigned };
+        let submission = Submission {
+            first: self.id,
+            content,
+            last,
+            size,
+            merge_bytes,
+            envelopes,
+            held,
+            fate_records: Vec::new(),
+            assigned,
+        };
         let (answer, ticket) = oneshot::channel();
         let begun = Instant::now();
         core.intake.push(Job::Accept { submission, answer });

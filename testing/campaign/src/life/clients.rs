@@ -205,8 +205,17 @@ impl Life<'_> {
     ) {
         let first = self.core.next_message_id();
         let (answer, ticket) = oneshot::channel();
-        let submission =
-            Submission { first, content, last, size, merge_bytes: 0, envelopes, held: false, fate_records: Vec::new(), assigned: None };
+        let submission = Submission {
+            first,
+            content,
+            last,
+            size,
+            merge_bytes: 0,
+            envelopes,
+            held: false,
+            fate_records: Vec::new(),
+            assigned: None,
+        };
         self.core.intake.push(Job::Accept { submission, answer });
         self.clients.waiting.push(Waiting::Message { keys, refusals, ticket });
     }

@@ -24,7 +24,7 @@ pub const FAULTS: &[SeededFault] = &[
     }),
     fault("helo_name", |world| world.config(EHLO, "address = \"203.0.113.7\"\nehlo_name = \"mail.localdomain\"\n")),
     fault("helo_unresolved", |world| {
-        world.config(EHLO, "address = \"203.0.113.7\"\nehlo_name = \"out.example.org\"\n")
+        world.config(EHLO, "address = \"203.0.113.7\"\nehlo_name = \"out.example.org\"\n");
     }),
     fault("helo_address", |world| {
         world.config(EHLO, "address = \"203.0.113.7\"\nehlo_name = \"out.example.org\"\n");
@@ -49,7 +49,7 @@ pub const FAULTS: &[SeededFault] = &[
         (0..11).for_each(|n| world.add(&format!("h{n}.example.net A 198.51.100.1")));
     }),
     fault("spf_void", |world| {
-        world.zone(SPF, "a:n1.example.net ip4:203.0.113.7 mx:n2.example.net exists:n3.example.net -all")
+        world.zone(SPF, "a:n1.example.net ip4:203.0.113.7 mx:n2.example.net exists:n3.example.net -all");
     }),
     fault("spf_mx", |world| {
         world.zone(SPF, "ip4:203.0.113.7 mx:many.example.net -all");
@@ -103,7 +103,7 @@ pub const FAULTS: &[SeededFault] = &[
     fault("sts_mx", |world| world.policy = world.policy.replace("*.example.org", "mx.example.org")),
     fault("sts_mode", |world| world.policy = world.policy.replace("enforce", "testing")),
     fault("tlsrpt_missing", |world| {
-        world.zone("_smtp._tls.example.org TXT v=TLSRPTv1; rua=mailto:tls@example.org", "")
+        world.zone("_smtp._tls.example.org TXT v=TLSRPTv1; rua=mailto:tls@example.org", "");
     }),
     fault("tlsrpt_record", |world| world.zone("v=TLSRPTv1; rua=mailto:tls@", "v=TLSRPTv1; rua=tls@")),
     // The message.
@@ -115,7 +115,7 @@ pub const FAULTS: &[SeededFault] = &[
     fault("unsubscribe", |world| world.message("List-Unsubscribe:", "X-Unsubscribe:")),
     fault("one_click", |world| world.message("List-Unsubscribe-Post:", "X-Post:")),
     fault("one_click", |world| world.message("<https://lists.example.org:@WEB@/unsubscribe/1>, ", "")),
-    fault("unsubscribe_link", |world| world.certificate = "www.example.org".to_owned()),
+    fault("unsubscribe_link", |world| "www.example.org".clone_into(&mut world.certificate)),
 ];
 
 const fn good(name: &'static str, change: fn(&mut World)) -> GoodDomain {

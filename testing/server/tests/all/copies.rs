@@ -61,12 +61,16 @@ fn each_copy_of_a_post_is_its_own() {
     for (n, name) in ["ann", "bob"].into_iter().enumerate() {
         let at = rcpts.iter().position(|rcpt| rcpt.contains(&format!("<{name}@"))).expect("its copy");
         let path = mails[at].split(['<', '>']).nth(1).expect("a path").to_owned();
-        assert!(path.starts_with("news-bounces+") && path.ends_with(&format!("-{name}=host.example@lists.test")), "{path}");
+        assert!(
+            path.starts_with("news-bounces+") && path.ends_with(&format!("-{name}=host.example@lists.test")),
+            "{path}"
+        );
         let text = &texts(&host)[at];
         assert_eq!(text.matches("List-Unsubscribe:").count(), 1, "{n}: {text}");
         assert!(text.contains("\r\nList-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"), "{text}");
         assert!(text.contains("\r\nFeedback-ID: news:example\r\n") && !text.contains("old.example"), "{text}");
-        let signed = text.split("h=").nth(1).expect("signed fields").split(';').next().expect("they end").to_ascii_lowercase();
+        let signed =
+            text.split("h=").nth(1).expect("signed fields").split(';').next().expect("they end").to_ascii_lowercase();
         assert!(signed.contains("list-unsubscribe:") && signed.contains("list-unsubscribe-post"), "{signed}");
     }
     let quoted = rcpts.iter().position(|rcpt| rcpt.contains("c d")).expect("its copy");
@@ -142,7 +146,9 @@ fn a_managers_mail_gets_paths_and_links() {
     mails.sort();
     assert!(mails[0].starts_with("MAIL FROM:<talk+bounces-7-ann=host.example@manager.test>"), "{mails:?}");
     assert!(mails[1].starts_with("MAIL FROM:<talk+bounces-7-bob=host.example@manager.test>"), "{mails:?}");
-    assert!(texts(&host).iter().all(|text| text.matches("List-Unsubscribe:").count() == 1 && !text.contains("old.example")));
+    assert!(
+        texts(&host).iter().all(|text| text.matches("List-Unsubscribe:").count() == 1 && !text.contains("old.example"))
+    );
     unsubscribe(&server, &link(&host, "<ann@")).expect(200);
     send(3);
     // Other senders are not concerned, and share transactions.
