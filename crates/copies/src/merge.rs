@@ -248,10 +248,10 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    type Read<'a> = Box<dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a>;
+    type TableReader<'a> = Box<dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a>;
 
-    fn open(octets: &[u8]) -> io::Result<MergeTable<Read<'_>>> {
-        let read: Read<'_> = Box::new(|at: u64, out: &mut [u8]| {
+    fn open(octets: &[u8]) -> io::Result<MergeTable<TableReader<'_>>> {
+        let read: TableReader<'_> = Box::new(|at: u64, out: &mut [u8]| {
             out.copy_from_slice(&octets[at as usize..at as usize + out.len()]);
             Ok(())
         });

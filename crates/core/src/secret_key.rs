@@ -1,4 +1,5 @@
-//! Keys of this server alone, each in a file of the data directory: 32 random octets, mode 0600, created when first needed.
+//! Keys of this server alone, each in a file of the data directory: 32 random octets, mode 0600, created when first
+//! needed.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;

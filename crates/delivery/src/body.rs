@@ -1,6 +1,6 @@
 //! The content of an outgoing transaction: chooses the form that a host can take, then sends prefix and stored octets
-//! in that form, with generic addresses in the header ([`super::generic`]), and before it signatures ([`super::dkim`]) and
-//! the copy's own fields ([`super::copies`]).
+//! in that form, with generic addresses in the header ([`super::generic`]), and before it signatures
+//! ([`super::dkim`]) and the copy's own fields ([`super::copies`]).
 //!
 //! [`Form::choose`] is the only place that decides whether the transaction uses SMTPUTF8, whether the content is
 //! converted (RFC 6152, RFC 3030 section 3), or whether it cannot go to this host at all. Our own DSNs always can,

@@ -1,10 +1,11 @@
 //! Gives a copy what it has of its own ([`stentor_copies`]): its return path, its unsubscribe link and further fields.
 //!
 //! Promise: these fields precede the content and replace fields of the same names in it; everything else is sent as
-//! stored. They are signed with the rest of the header ([`super::dkim`]). The sender in logs, reports and bounces of our
-//! own remains the stored one.
+//! stored. They are signed with the rest of the header ([`super::dkim`]). The sender in logs, reports and bounces of
+//! our own remains the stored one.
 //!
-//! Limits: a header over [`HEADER_BYTES_MAX`] keeps its fields of these names. A copy for several recipients, taken before a reload asked for copies of their own, is sent as it is.
+//! Limits: a header over [`HEADER_BYTES_MAX`] keeps its fields of these names. A copy for several recipients, taken
+//! before a reload asked for copies of their own, is sent as it is.
 
 use std::borrow::Cow;
 use std::io;

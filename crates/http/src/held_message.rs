@@ -3,7 +3,7 @@
 //! Promise: GET changes nothing, whoever follows links; POST releases this recipient's copy and nothing else. Message
 //! text is shown as plain text: the page runs no scripts, loads nothing, passes on no URL (`no-referrer`), and is not
 //! indexed. It needs no login: the link is the permission ([`stentor_admin::quarantine::Links`]). It refers to no other
-//! path of ours, so that a proxy in front only needs to pass [`PATH`].
+//! path of ours, so that a proxy in front only needs to pass `/kept/`.
 //!
 //! Failure: a link that is foreign, altered or expired: 404, always the same. More than [`VISITS_MAX`] requests in a
 //! minute with links of one recipient: 429; more than [`READINGS_MAX`] messages being read: 503. A wrong link costs one
@@ -27,8 +27,6 @@ use super::auth::Caller;
 use super::console::{bytes, instant, shown};
 use super::link_page::{later, missing, page};
 
-/// Path prefix of links.
-pub const PATH: &str = "/kept/";
 const VISITS_MAX: u32 = 60;
 const MINUTE_MS: Ms = 60_000;
 /// Maximum recipients whose visits are counted.

@@ -12,10 +12,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 use stentor_copies::UNSUBSCRIBE_PATH;
 
-use super::held_message;
-
 /// Path prefixes of links.
-pub(super) const PATHS: [&str; 2] = [held_message::PATH, UNSUBSCRIBE_PATH];
+pub(super) const PATHS: [&str; 2] = [KEPT_PATH, UNSUBSCRIBE_PATH];
+/// Of recipients' links to their quarantined mail.
+const KEPT_PATH: &str = "/kept/";
 const STYLE: &str = include_str!("../assets/link_page.css");
 
 /// Only our own style, by its digest, and forms to this server.

@@ -76,7 +76,11 @@ fn names(source: &Source, lookups: &Lookups, out: &mut Findings) -> Lookup<Optio
 fn helo(source: &Source, confirmed: Option<&[String]>, lookups: &Lookups, out: &mut Findings) -> Lookup<()> {
     let Source { address, helo } = source;
     let key = "`hostname`, or `ehlo_name` in [sources.NAME]";
-    if !helo.contains('.') || helo.starts_with('[') || helo.ends_with(".local") || helo.ends_with(".localdomain") {
+    let is_private = |name: &str| {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        ["local", "localdomain"].iter().any(|private| last.eq_ignore_ascii_case(private))
+    };
+    if !helo.contains('.') || helo.starts_with('[') || is_private(helo) {
         let what = format!("the HELO name \"{helo}\" is not a full host name");
         out.add(Check::HeloName, helo, what, format!("set {key} to a name with the address {address}"));
         return Ok(());
@@ -142,7 +146,7 @@ fn is_generic(name: &str, address: IpAddr) -> bool {
         let read: Vec<String> = four.iter().map(|part| padded(part)).collect();
         read == own || read.iter().rev().eq(own.iter())
     };
-    let hex: String = v4.octets().iter().map(|octet| format!("{octet:02x}")).collect();
+    let hex = format!("{:08x}", u32::from(v4));
     numbers.windows(4).any(|four| four.iter().all(|part| !part.is_empty()) && is_run(four))
         || parts.first().is_some_and(|first| first.contains(&hex))
 }

@@ -233,6 +233,15 @@ fn read_settings(config: Config) -> Result<Settings, StartError> {
     Ok(settings)
 }
 
+/// Starts the tasks that follow files, keys and name servers.
+async fn keep_current(core: &Arc<Core>, certificates: &Arc<Certificates>) -> Result<(), StartError> {
+    tokio::spawn(security::watch(core.clone()));
+    tokio::spawn(certificates.clone().keep(core.clone()));
+    tokio::spawn(RotationKeeper::start(core.clone()).await?.run());
+    tokio::spawn(name_servers::follow(core.clone()));
+    Ok(())
+}
+
 impl Server {
     /// Starts everything.
     pub async fn start(config: Config) -> Result<Server, StartError> {
@@ -261,12 +270,9 @@ impl Server {
         let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
         let core = build_core(&settings, &clock, &mut journal, store, &addresses, memory_limit)?;
         core.replace_security(Arc::new(security));
-        tokio::spawn(security::watch(core.clone()));
-        tokio::spawn(certificates.clone().keep(core.clone()));
         let acme_reloaded = Arc::new(Notify::new());
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
-        tokio::spawn(RotationKeeper::start(core.clone()).await?.run());
-        tokio::spawn(name_servers::follow(core.clone()));
+        keep_current(&core, &certificates).await?;
         let learned = LearnedState::start(&core);
         tokio::spawn(sts::keep_fresh(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));

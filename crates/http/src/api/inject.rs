@@ -327,7 +327,8 @@ async fn run(
     let assigned = transaction.of_injector();
     transaction.merge(order.merge);
     transaction.traced_by(core, order.parent);
-    if let Err(reply) = transaction.filtered_locally(core, settings, who.trim_start_matches("token=")).await {
+    let helo = who.trim_start_matches("token=");
+    if let Err(reply) = transaction.filtered_locally(core, settings, helo).await {
         return Err(reply.into());
     }
     let count = recipients.len();
@@ -344,11 +345,8 @@ async fn run(
         Some(reserved) => transaction.reserved(reserved),
         None => transaction.reserve(core).await?,
     }
-    let prefix = transaction.start_data_by(
-        core,
-        settings,
-        Origin { helo: who.trim_start_matches("token="), protocol: "HTTP", client: *client },
-    );
+    let origin = Origin { helo, protocol: "HTTP", client: *client };
+    let prefix = transaction.start_data_by(core, settings, origin);
     let size_max = settings.config.message_size_bytes_max;
     let mut body = TextBody::new(prefix, size_max, PIECE_BYTES as usize);
     loop {

@@ -82,12 +82,10 @@ fn value(inner: &str, values: &MacroValues<'_>) -> Option<String> {
         'o' => values.sender_domain.to_owned(),
         'd' => values.domain.to_owned(),
         'i' => dotted(values.client),
-        // Deprecated; no receiver needs a name here.
-        'p' => "unknown".to_owned(),
         'v' => if values.client.is_ipv4() { "in-addr" } else { "ip6" }.to_owned(),
         'h' => values.helo.to_owned(),
-        // Only in explanations.
-        'c' | 'r' | 't' => "unknown".to_owned(),
+        // Deprecated, no receiver needs a name here; the others only occur in explanations.
+        'p' | 'c' | 'r' | 't' => "unknown".to_owned(),
         _ => return None,
     };
     let delimiters = if delimiters.is_empty() { "." } else { delimiters };

@@ -1,11 +1,12 @@
 //! Bounces and complaints about a list's posts: read once, when they come to the list's bounce address.
 //!
-//! Promise: for each recipient of a report the log says who, whether the return path proves it ([`stentor_copies`]), and
-//! the cause ([`stentor_bounces`]). A complaint about a copy whose return path is proven suppresses its recipient for
-//! the list before the complaint is acknowledged. Auto-replies are no bounces. The report goes to the owner as before.
+//! Promise: for each recipient of a report the log says who, whether the return path proves it ([`stentor_copies`]),
+//! and the cause ([`stentor_bounces`]). A complaint about a copy whose return path is proven suppresses its recipient
+//! for the list before the complaint is acknowledged. Auto-replies are no bounces. The report goes to the owner as
+//! before.
 //!
-//! Anybody can send such a message, so nothing follows from one without a seal but a line in the log. A report is read up
-//! to [`READ_BYTES_MAX`].
+//! Anybody can send such a message, so nothing follows from one without a seal but a line in the log. A report is read
+//! up to [`READ_BYTES_MAX`].
 //!
 //! Failure: 451 if a suppression cannot be stored; the reporter tries again.
 

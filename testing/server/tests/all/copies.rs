@@ -1,7 +1,7 @@
-//! Copies of their own (docs/operate/copies.md): return paths, unsubscribe links and fields, for lists and for the mail of
-//! managers.
+//! Copies of their own (docs/operate/copies.md): return paths, unsubscribe links and fields, for lists and for the mail
+//! of managers.
 
-use stentor_harness::{Builder, Server, wait_until};
+use stentor_harness::{Answer, Builder, Server, wait_until};
 
 use crate::dkim::{add_keys, assert_signed};
 use crate::kit::{bare, drained};
@@ -44,7 +44,7 @@ fn link(host: &Scribe, recipient: &str) -> String {
     link.split_once('>').expect("it ends").0.to_owned()
 }
 
-fn unsubscribe(server: &Server, link: &str) -> stentor_harness::http::Answer {
+fn unsubscribe(server: &Server, link: &str) -> Answer {
     let ask = server.http("POST", link).header("Host", "u.test").header("Origin", "https://mail.example");
     ask.body("application/x-www-form-urlencoded", b"List-Unsubscribe=One-Click").send()
 }
