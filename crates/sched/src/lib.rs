@@ -209,6 +209,9 @@ impl Scheduler {
             debug_assert!(false, "a message is accepted once");
             return;
         }
+        if message.sender().is_empty() {
+            self.state.messages.note_bounce(no);
+        }
         self.state.newest = no.0;
         self.notices.watch(&mut self.state, store, no, now);
         if message.is_held() && !self.state.bounces.are_of(message) {

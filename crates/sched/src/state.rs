@@ -82,19 +82,22 @@ impl SchedState {
         self.cfg.sources.len().max(1)
     }
 
-    /// Whether a message has outlived its lifetime. A message that an operator holds never does.
+    /// Whether a message has outlived its lifetime.
     pub fn is_over_age(&self, store: &Store, no: MessageNo, now: Ms) -> bool {
         let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else { return false };
         let lifetime_ms = self.lifetime_ms(no, message.sender().is_empty());
-        self.time.is_over_age(message.accepted(), lifetime_ms, now) && !self.messages.is_held(no)
+        self.time.is_over_age(message.accepted(), lifetime_ms, now)
     }
 
     /// How long a message's recipients are retried.
     fn lifetime_ms(&self, no: MessageNo, is_bounce: bool) -> Ms {
         let own = self.messages.flow(no).and_then(|flow| self.flows.get(flow).rules.lifetime_ms);
-        let class = self.cfg.bulk_lifetime_ms.filter(|_| self.messages.is_bulk(no));
         let bounce = self.cfg.bounce_lifetime_ms.filter(|_| is_bounce);
-        own.or(bounce).or(class).unwrap_or(self.cfg.lifetime_ms)
+        own.or(bounce).unwrap_or(self.class_lifetime_ms(self.messages.is_bulk(no)))
+    }
+
+    fn class_lifetime_ms(&self, is_bulk: bool) -> Ms {
+        self.cfg.bulk_lifetime_ms.filter(|_| is_bulk).unwrap_or(self.cfg.lifetime_ms)
     }
 
     /// Whether messages may expire in another order than they arrived.
@@ -102,10 +105,37 @@ impl SchedState {
         self.flows.lifetimes || self.cfg.bulk_lifetime_ms.or(self.cfg.bounce_lifetime_ms).is_some()
     }
 
+    /// Whether a message is a bounce that lives longer than other mail of its class.
+    pub fn outlives_others(&self, no: MessageNo) -> bool {
+        let class_ms = self.class_lifetime_ms(self.messages.is_bulk(no));
+        self.cfg.bounce_lifetime_ms.is_some_and(|bounce_ms| bounce_ms > class_ms)
+            && self.messages.bounces().contains(no.0)
+    }
+
+    /// Whether an operator or the configuration keeps a message back, so that its recipients neither go nor fail nor
+    /// expire now: it is held, its flow or site is suspended, or it is queue-only and no run of the queue lets it pass.
+    /// `domain`: that of the recipients, if it is to be checked.
+    pub fn is_kept(&self, store: &Store, no: MessageNo, site: Option<SiteId>, domain: Option<DomainId>) -> bool {
+        let flow = self.messages.flow(no).map(|flow| self.flows.get(flow));
+        let site = site.and_then(|site| self.sites.peek(site));
+        if self.messages.is_held(no)
+            || flow.is_some_and(|flow| flow.suspended)
+            || site.is_some_and(|site| site.suspended)
+        {
+            return true;
+        }
+        if self.queue_only.is_empty() || self.may_pass(no) || site.is_some_and(|site| site.lines.passes(no)) {
+            return false;
+        }
+        let is_of = |domain| self.queue_only.has_domain(store.book.domain_name_alone(domain));
+        flow.is_some_and(|flow| flow.is_queue_only)
+            || store.message(no).is_some_and(|message| self.queue_only.has_message(message))
+            || self.queue_only.has_domains() && domain.is_some_and(is_of)
+    }
+
     /// Whether the message is in the site's line.
     pub fn waits_in_line(&mut self, site: SiteId, no: MessageNo) -> bool {
-        let flow = self.messages.flow(no);
-        flow.and_then(|flow| self.sites.get(site).lines.line(flow)).is_some_and(|line| line.waiting.contains(no.0))
+        self.messages.flow(no).is_some_and(|flow| self.sites.get(site).lines.has(flow, no))
     }
 
     /// Whether an operator holds the message; if so it leaves the site's line, and its place is noted.

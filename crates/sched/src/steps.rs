@@ -1,10 +1,11 @@
 //! Work done over time, in slices: expired clocks, large messages to link to their domains, domains to link to their
-//! sites, failing domains, flushes, and sites to look at again.
+//! sites, failing domains, mail that gets its own flow, flushes, and sites to look at again.
 
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::store::Store;
 
 use super::notices::Notices;
+use super::state::SchedState;
 use super::timers::Timer;
 use super::{DIRTY_MAX, STEPS_MAX, Scheduler};
 use crate::failure::drains::{Drain, DrainWhat};
@@ -33,6 +34,7 @@ impl Scheduler {
             steps = self.activate(store, no, steps, now);
         }
         self.drain(store, STEPS_MAX / 4, now);
+        self.regroup_on(store, STEPS_MAX / 4, now);
         self.flush_on(store, now);
         self.queue_run_on(store, now);
         self.resume_on(now);
@@ -49,6 +51,7 @@ impl Scheduler {
             || !self.state.sites.dirty.is_empty()
             || self.has_jobs()
             || self.operator.is_resuming()
+            || self.operator.regrouping.is_due()
             || self.is_queue_run_due()
             || !self.coalescing.jobs.is_empty();
         if at_once && !self.state.stopped {
@@ -98,7 +101,8 @@ impl Scheduler {
             }
             Timer::Deferral(slot) => self.failure.deferrals.due(state, slot, now),
             Timer::Mailbox(id) => {
-                for no in self.failure.mailboxes.due(state, id, now) {
+                let is_kept = |state: &SchedState, no| self.domains.keeps(state, store, no, id);
+                for no in self.failure.mailboxes.due(state, id, is_kept, now) {
                     self.make_ready(store, no, id, now);
                 }
             }
@@ -186,16 +190,17 @@ impl Scheduler {
     /// Continues with drains for at most `steps`.
     fn drain(&mut self, store: &Store, mut steps: u32, now: Ms) {
         while steps > 0
-            && let Some(drain) = self.failure.drains.pop_front()
+            && let Some(mut drain) = self.failure.drains.pop_front()
         {
-            let mut line = None;
-            while let Some((no, ids)) = self.choice(store, now).next_of(&drain, &mut line, &mut steps) {
+            while let Some((no, ids)) = self.choice(store, now).next_of(&mut drain, &mut steps) {
                 self.end_clocks_of_gone(store, now);
                 self.fail_all(store, no, &ids, &drain, now);
             }
             self.end_clocks_of_gone(store, now);
             if steps == 0 {
                 self.failure.drains.push_front(drain);
+            } else if let DrainWhat::Domain(domain) = drain.what {
+                self.domains.retry_for_kept(&mut self.state, domain, now);
             }
         }
     }

@@ -1,19 +1,28 @@
 //! Queue-only by each scope, and runs of the queue: waiting mail is tried once; mail that comes later or failed is not.
+//! Mail that is kept back does not fail either (`kept`), and what is set for a list or sender has its effect whatever
+//! the number of flows (`flows`). Mail of each lifetime expires in its time (`lifetimes`).
 
 #[path = "common/at_once.rs"]
 mod at_once;
+#[path = "queue_only/flows.rs"]
+mod flows;
+#[path = "queue_only/kept.rs"]
+mod kept;
+#[path = "queue_only/lifetimes.rs"]
+mod lifetimes;
 #[path = "common/steps.rs"]
 mod steps;
 
 use std::collections::HashMap;
 
 use stentor_mail::Class;
+use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
 use stentor_queue::event::Accept;
 use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::queue_only::Scope;
-use stentor_queue::site::Resolution;
+use stentor_queue::site::{Resolution, SitePlan};
 use stentor_queue::store::Store;
 use stentor_sched::{
     CauseCounts, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, SchedConfig, Scheduler, ScopeOwner,
@@ -27,8 +36,9 @@ const NOW: Ms = 1_800_000_000_000;
 const HOUR: Ms = 3_600_000;
 
 /// Hosts: domains whose name begins with `dead` have a host that refuses connections, those with `grey` one that defers
-/// each recipient, all others one that takes mail. Each domain is a site of its own, except those under
-/// `shared.example`.
+/// each recipient, with `full` one whose mailboxes are full, with `soft` one that defers each message, all others one
+/// that takes mail. Each domain is a site of its own, except those under `shared.example`. Domains that begin with
+/// `gone` do not exist, and look-ups of those that begin with `lost` fail.
 struct World {
     store: Store,
     sched: Scheduler,
@@ -38,8 +48,13 @@ struct World {
     /// Delivered messages with their source, and attempts by domain.
     delivered: Vec<(MessageNo, SourceNo)>,
     attempts: HashMap<String, usize>,
-    /// Whether the dead hosts take mail.
+    /// Messages with failed or expired recipients.
+    failed: Vec<MessageNo>,
+    /// Whether all hosts but the grey take mail, and all domains exist.
     is_up: bool,
+    /// Whether connections are neither opened nor refused.
+    is_hanging: bool,
+    connecting: Vec<ConnId>,
     /// Whether lookups are answered by `answer` only.
     is_slow: bool,
     asked: Vec<DomainId>,
@@ -60,7 +75,10 @@ impl World {
             connects: 0,
             delivered: Vec::new(),
             attempts: HashMap::new(),
+            failed: Vec::new(),
             is_up: false,
+            is_hanging: false,
+            connecting: Vec::new(),
             is_slow: false,
             asked: Vec::new(),
         }
@@ -91,20 +109,39 @@ impl World {
 
     fn answer(&mut self, domain: DomainId) {
         let name = self.store.book.domain_name(domain).to_owned();
-        let host = if name.ends_with("shared.example") { "shared" } else { &*name };
+        let resolution = match name.get(..4).filter(|_| !self.is_up) {
+            Some("gone") => Resolution::Permanent { dsn: Enhanced::new(5, 1, 2), text: "NXDOMAIN".to_owned() },
+            Some("lost") => {
+                let (dsn, text) = (Enhanced::new(4, 4, 3), "SERVFAIL".to_owned());
+                Resolution::Temporary { cause: Cause::Dns, dsn, text }
+            }
+            _ => Resolution::Site(Self::plan_of(&name)),
+        };
+        self.sched.resolved(&self.store, domain, resolution, self.now);
+    }
+
+    fn plan_of(name: &str) -> SitePlan {
+        let host = if name.ends_with("shared.example") { "shared" } else { name };
         let port = 1 + host.bytes().map(u16::from).sum::<u16>();
-        let plan = plan(host, [target(0, host, port)]);
-        self.sched.resolved(&self.store, domain, Resolution::Site(plan), self.now);
+        plan(host, [target(0, host, port)])
+    }
+
+    fn refuse(&mut self, conn: ConnId) {
+        self.sched.connect_failed(&self.store, conn, NoSession::Unreachable, "refused", self.now);
     }
 
     fn work(&mut self, conn: ConnId) {
         while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
             let (host, source) = self.conns[&conn].clone();
             *self.attempts.entry(host.clone()).or_default() += work.ids.len();
-            let is_grey = host.starts_with("grey");
-            let (stage, code) = if is_grey { (Stage::Rcpt, 451) } else { (Stage::Final, 250) };
-            self.delivered.extend((!is_grey).then_some((work.no, source)));
-            let answer = Answer { stage, code, dsn: None, text: "so" };
+            let (stage, code, dsn) = match host.get(..4) {
+                Some("grey") => (Stage::Rcpt, 451, None),
+                Some("full") if !self.is_up => (Stage::Rcpt, 452, Some(Enhanced::new(4, 2, 2))),
+                Some("soft") if !self.is_up => (Stage::Final, 451, None),
+                _ => (Stage::Final, 250, None),
+            };
+            self.delivered.extend((code == 250).then_some((work.no, source)));
+            let answer = Answer { stage, code, dsn, text: "so" };
             steps::end(&mut self.store, &mut self.sched, conn, &work, &answer, self.now);
         }
     }
@@ -144,9 +181,12 @@ impl AtOnce for World {
             Effect::Resolve { domain } => self.answer(domain),
             Effect::Connect { conn, target, source, .. } => {
                 self.connects += 1;
+                if self.is_hanging {
+                    return self.connecting.push(conn);
+                }
                 if target.host.starts_with("dead") && !self.is_up {
                     *self.attempts.entry(target.host.to_string()).or_default() += 1;
-                    return self.sched.connect_failed(&self.store, conn, NoSession::Unreachable, "refused", self.now);
+                    return self.refuse(conn);
                 }
                 self.conns.insert(conn, (target.host.to_string(), source));
                 self.sched.connected(conn, self.now);
@@ -157,6 +197,7 @@ impl AtOnce for World {
                 self.conns.remove(&conn);
                 self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
             }
+            Effect::Bounce { no, .. } => self.failed.push(no),
             _ => {}
         }
     }

@@ -20,7 +20,6 @@ use stentor_mail::address::normalise_domain;
 use stentor_queue::message::Message;
 use stentor_queue::site::Resolution;
 use stentor_records::civil::Zone;
-use stentor_sched::FlowKey;
 
 use super::author::who;
 use super::queue_only::count_where;
@@ -42,7 +41,7 @@ pub async fn suspend(
         Ok(named) => named,
         Err(problem) => return ControlReply::Error(problem),
     };
-    let (now, subject) = (core.clock.now(), words(&what));
+    let (now, shown) = (core.clock.now(), words(&what));
     let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
     let (is_so, ends, old_reason, count) = core.with(|hub, _| {
         let old_reason = hub.store.suspended_reason(&what).unwrap_or_default().to_owned();
@@ -52,10 +51,9 @@ pub async fn suspend(
     // A repeated suspension may change the end or the reason.
     if is_so == suspended && (!suspended || ends.unwrap_or(0) == until && new_reason == old_reason) {
         if !suspended {
-            let text = format!("{subject} is not suspended; `stentor status` lists what is");
-            return ControlReply::error(ErrorCode::NotFound, text);
+            return not_suspended(core, &subject, &shown);
         }
-        return ControlReply::Done { text: format!("{subject} is already suspended"), count: Some(0) };
+        return ControlReply::Done { text: format!("{shown} is already suspended"), count: Some(0) };
     }
     if suspended && !is_so && count >= SUSPENDED_MAX {
         core.limits.hit(Limit::Suspensions, now);
@@ -76,9 +74,24 @@ pub async fn suspend(
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
             let ending = if suspended { "ed" } else { "d" };
             let remark = if is_new && suspended { "; no mail for it was seen since the server started" } else { "" };
-            ControlReply::Done { text: format!("{subject} is {verb}{ending}{end}{remark}"), count: Some(1) }
+            ControlReply::Done { text: format!("{shown} is {verb}{ending}{end}{remark}"), count: Some(1) }
         }
         Err(refused) => ControlReply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
+    }
+}
+
+/// The reply to a resume of what is not suspended, perhaps because its list is misspelt.
+fn not_suspended(core: &Core, subject: &Subject, shown: &str) -> ControlReply {
+    let list = match subject {
+        Subject::List(list) | Subject::Subscriber { list, .. } => Some(list.as_str()),
+        Subject::Sender(_) | Subject::Site(_) => None,
+    };
+    match lists::unknown(core, list) {
+        Some(problem) => ControlReply::Error(problem),
+        None => ControlReply::error(
+            ErrorCode::NotFound,
+            format!("{shown} is not suspended; `stentor status` lists what is"),
+        ),
     }
 }
 
@@ -100,10 +113,11 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Co
         Ok((what, _)) => what,
         Err(problem) => return ControlReply::Error(problem),
     };
-    let of_sender = |domain: &str| {
-        let key = FlowKey::Sender(domain.into());
-        move |hub: &Hub, no, message: &Message| {
-            if hub.sched.flow_key(no) == Some(&key) { message.pending().len() as u64 } else { 0 }
+    let of_sender = |domain: String| {
+        move |_: &Hub, _, message: &Message| {
+            let is_its =
+                message.list().is_none() && message.sender().rsplit_once('@').is_some_and(|(_, of)| of == domain);
+            if is_its { message.pending().len() as u64 } else { 0 }
         }
     };
     let selection = match subject {
@@ -114,7 +128,7 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Co
         }
         Subject::Sender(_) => {
             let domain = what.strip_prefix("sender:").unwrap_or_default();
-            let totals = count_where(core, of_sender(domain)).await;
+            let totals = count_where(core, of_sender(domain.to_owned())).await;
             return would(&what, totals);
         }
         // A site without any mail so far has none waiting.

@@ -1,20 +1,44 @@
 //! Takes recipients of failing domains and sites out of the places where they wait, in slices.
+//!
+//! Promise: mail that is kept back ([`crate::state::SchedState::is_kept`]) stays where it is or is put aside; every
+//! kind of drain asks that one question. Mail within its lifetime stays when only overdue mail fails.
+//!
+//! Cost: messages are visited in the order of their age, and the visit of a part ends at the first one within its
+//! lifetime. Where lifetimes differ, the mail of each lifetime is a part of its own: a class's, and bounces. Messages
+//! that stay are passed over once, by a cursor that lasts over all slices. Only lists' and senders' own lifetimes make
+//! the visit of a domain without a site complete.
 
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
+use stentor_queue::idset::IdSet;
 
 use super::{Choice, TakenRecipients};
 use crate::STEPS_MAX;
 use crate::effects::{Ids, SourceNo};
-use crate::failure::drains::{Drain, DrainWhat};
-use crate::flows::lines::oldest;
+use crate::failure::drains::{Drain, DrainCursor, DrainWhat};
+use crate::flows::ORDINARY;
+use crate::flows::lines::next_oldest;
+
+/// Messages that are visited together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    Class(usize),
+    /// Mail from the null sender.
+    Bounces,
+}
+
+const ALL: &[Part] = &[Part::All];
+/// The parts of a line, whose mail is of one class.
+const OF_LINE: &[Part] = &[Part::All, Part::Bounces];
+const OF_DOMAIN: &[Part] = &[Part::Class(ORDINARY), Part::Class(1), Part::Bounces];
 
 impl Choice<'_> {
-    /// The message and recipients that a drain takes next. `None`: the drain is done, if steps are left. `line` is the
-    /// site's line that was examined last, `None` at first.
-    pub fn next_of(&mut self, drain: &Drain, line: &mut Option<usize>, steps: &mut u32) -> Option<(MessageNo, Ids)> {
+    /// The message and recipients that a drain takes next. `None`: the drain is done, if steps are left.
+    pub fn next_of(&mut self, drain: &mut Drain, steps: &mut u32) -> Option<(MessageNo, Ids)> {
+        let (cursor, expired_only) = (&mut drain.cursor, drain.expired_only);
         match drain.what {
-            DrainWhat::Domain(domain) => self.next_at_domain(domain, drain.expired_only, steps),
-            DrainWhat::Site(site, source) => self.next_at_site(site, source, drain.expired_only, line, steps),
+            DrainWhat::Domain(domain) => self.next_at_domain(domain, expired_only, cursor, steps),
+            DrainWhat::Site(site, source) => self.next_at_site(site, source, expired_only, cursor, steps),
             DrainWhat::Message(site, no) => self.next_of_message(site, no, steps),
             DrainWhat::Waiting(domain, no) => self.next_waiting(domain, no, steps),
         }
@@ -24,25 +48,64 @@ impl Choice<'_> {
         self.state.messages.is_live(no) && !self.state.is_over_age(self.store, no, self.now)
     }
 
-    fn next_at_domain(&mut self, domain: DomainId, expired_only: bool, steps: &mut u32) -> Option<(MessageNo, Ids)> {
-        while *steps > 0 {
-            *steps -= 1;
-            let mut no = self.oldest_at_domain(domain)?;
-            if expired_only && self.is_young(no) && self.state.lifetimes_differ() {
-                let entry = self.domains.get(domain);
-                let all: Vec<u32> = entry.bulk.iter().chain(&entry.explicit).take(STEPS_MAX as usize).collect();
-                *steps = steps.saturating_sub(all.len() as u32 / 8);
-                no = MessageNo(all.into_iter().find(|no| !self.is_young(MessageNo(*no)))?);
-            }
+    fn next_at_domain(
+        &mut self,
+        domain: DomainId,
+        expired_only: bool,
+        cursor: &mut DrainCursor,
+        steps: &mut u32,
+    ) -> Option<(MessageNo, Ids)> {
+        let has_own_lifetimes = self.state.flows.lifetimes;
+        let parts = if expired_only && !has_own_lifetimes && self.state.lifetimes_differ() { OF_DOMAIN } else { ALL };
+        // First the messages that nobody has looked at, then those with a list.
+        while *steps > 0 && cursor.part < 2 * parts.len() {
+            let (part, is_bulk) = (parts[cursor.part % parts.len()], cursor.part < parts.len());
+            let entry = self.domains.peek(domain)?;
+            let set = if is_bulk { &entry.bulk } else { &entry.explicit };
+            let Some(no) = self.next_in(set, part, cursor, steps) else {
+                if *steps > 0 {
+                    cursor.next_part();
+                }
+                continue;
+            };
             if self.keep_at_domain_if_held(domain, no) {
                 continue;
             }
-            if expired_only && self.is_young(no) {
-                return None;
+            let is_young = expired_only && self.is_young(no);
+            if is_young && !has_own_lifetimes && !self.state.outlives_others(no) {
+                cursor.next_part();
+            } else if is_young || self.state.is_kept(self.store, no, None, Some(domain)) {
+                cursor.after = Some(no.0);
+            } else {
+                let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
+                self.take(domain, no, &mut taken);
+                return Some((no, taken.ids));
             }
-            let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
-            self.take(domain, no, &mut taken);
-            return Some((no, taken.ids));
+        }
+        None
+    }
+
+    /// The next message of a part of a set, oldest first. `None`: there is none, if steps are left.
+    fn next_in(&self, set: &IdSet, part: Part, cursor: &mut DrainCursor, steps: &mut u32) -> Option<MessageNo> {
+        let messages = &self.state.messages;
+        let of_part = match part {
+            Part::All => None,
+            Part::Class(class) => Some(messages.of_class(class)),
+            Part::Bounces => Some(messages.bounces()),
+        };
+        let newest = self.state.newest;
+        while *steps > 0 {
+            *steps -= 1;
+            let next = next_oldest(set, cursor.after, newest)?;
+            let Some(of_part) = of_part.filter(|of_part| !of_part.contains(next)) else {
+                return Some(MessageNo(next));
+            };
+            // Whichever set is sparser decides how far it goes.
+            let other = next_oldest(of_part, Some(next), newest)?;
+            if set.contains(other) {
+                return Some(MessageNo(other));
+            }
+            cursor.after = Some(other);
         }
         None
     }
@@ -52,35 +115,67 @@ impl Choice<'_> {
         site: SiteId,
         source: SourceNo,
         expired_only: bool,
-        line: &mut Option<usize>,
+        cursor: &mut DrainCursor,
         steps: &mut u32,
     ) -> Option<(MessageNo, Ids)> {
-        // From the back: a line that becomes empty may be removed.
-        let last = line.unwrap_or(self.state.sites.get(site).lines.list.len());
-        for at in (0..=last).rev() {
-            *line = Some(at);
-            if !self.has_no_other_source(site, source, at, expired_only) {
-                continue;
-            }
-            while let Some(line) = self.state.sites.get(site).lines.list.get(at)
-                && let Some(no) = oldest(&line.waiting, self.state.newest)
+        let entry = self.state.sites.get(site);
+        if self.state.flows.any_kept() {
+            entry.lines.set_aside(&self.state.flows);
+        }
+        if entry.suspended {
+            return None;
+        }
+        let differs = expired_only && self.state.cfg.bounce_lifetime_ms.is_some();
+        let parts = if differs { OF_LINE } else { ALL };
+        // From the back: a line that becomes empty may be removed, and the last one takes its place.
+        while *steps > 0 {
+            *steps -= 1;
+            let at = self.line_at(site, cursor)?;
+            while *steps > 0
+                && cursor.part < parts.len()
+                && self.has_no_other_source(site, source, at, expired_only)
+                && let Some(line) = self.state.sites.peek(site).and_then(|entry| entry.lines.list.get(at))
+                && Some(line.flow) == cursor.flow
             {
-                if *steps == 0 {
-                    return None;
-                }
-                *steps -= 1;
+                let Some(no) = self.next_in(&line.waiting, parts[cursor.part], cursor, steps) else {
+                    if *steps > 0 {
+                        cursor.next_part();
+                    }
+                    continue;
+                };
                 if self.is_stopped(site, no) {
                     continue;
                 }
-                if expired_only && self.is_young(no) {
-                    break;
+                let is_young = expired_only && self.is_young(no);
+                if is_young && !self.state.outlives_others(no) {
+                    cursor.next_part();
+                } else if is_young || self.state.is_kept(self.store, no, Some(site), None) {
+                    cursor.after = Some(no.0);
+                } else {
+                    let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
+                    self.gather(site, no, &mut taken);
+                    return Some((no, taken.ids));
                 }
-                let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
-                self.gather(site, no, &mut taken);
-                return Some((no, taken.ids));
+            }
+            if *steps > 0 {
+                if at == 0 {
+                    return None;
+                }
+                *cursor = DrainCursor { line: Some(at - 1), ..DrainCursor::default() };
             }
         }
         None
+    }
+
+    /// The line that a drain has come to.
+    fn line_at(&self, site: SiteId, cursor: &mut DrainCursor) -> Option<usize> {
+        let lines = &self.state.sites.peek(site)?.lines.list;
+        let last = lines.len().checked_sub(1)?;
+        let at = cursor.line.map_or(last, |at| at.min(last));
+        if cursor.flow != Some(lines[at].flow) {
+            *cursor = DrainCursor { line: Some(at), flow: Some(lines[at].flow), ..DrainCursor::default() };
+        }
+        Some(at)
     }
 
     /// Whether a line's mail fails when this source's path fails, because none of its sources has a usable host.
@@ -88,10 +183,6 @@ impl Choice<'_> {
         let Some(entry) = self.state.sites.peek(site) else { return false };
         let Some(line) = entry.lines.list.get(line) else { return false };
         let (flow, len) = (self.state.flows.get(line.flow), self.state.sources());
-        // Suspended mail is kept from failures too: what is to become of it is decided when it is resumed.
-        if entry.suspended || flow.suspended {
-            return false;
-        }
         let sources = flow.sources;
         let sites = &self.state.sites;
         let has_no_way = if expired_only {
@@ -104,7 +195,8 @@ impl Choice<'_> {
 
     fn next_of_message(&mut self, site: SiteId, no: MessageNo, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         *steps = steps.checked_sub(1)?;
-        if self.is_stopped(site, no) || !self.state.is_over_age(self.store, no, self.now) {
+        let is_over_age = self.state.is_over_age(self.store, no, self.now);
+        if !is_over_age || self.is_stopped(site, no) || self.state.is_kept(self.store, no, Some(site), None) {
             return None;
         }
         let mut taken = TakenRecipients::up_to(STEPS_MAX as usize, steps);
@@ -117,15 +209,6 @@ impl Choice<'_> {
         let mut taken = TakenRecipients { is_final: true, ..TakenRecipients::up_to(STEPS_MAX as usize, steps) };
         self.take(domain, no, &mut taken);
         Some((no, taken.ids)).filter(|(_, ids)| !ids.is_empty())
-    }
-
-    /// The oldest message that waits at a domain.
-    fn oldest_at_domain(&mut self, domain: DomainId) -> Option<MessageNo> {
-        let newest = self.state.newest;
-        let entry = self.domains.get(domain);
-        let (bulk, explicit) = (oldest(&entry.bulk, newest), oldest(&entry.explicit, newest));
-        // Cyclic order: the distance from the oldest possible number.
-        [bulk, explicit].into_iter().flatten().min_by_key(|no| no.0.wrapping_sub(newest).wrapping_sub(1))
     }
 
     /// Whether an operator holds the message; if so it leaves the domain, and its place is noted.

@@ -31,6 +31,8 @@ impl Choice<'_> {
                 // Let the other flows go first.
                 deferral.waiters.push((flow, class, set));
             }
+            // It may have got a flow of its own since it came here.
+            let (class, flow) = self.state.messages.class_and_flow(no).unwrap_or((class, flow));
             let own = deferrals.slot(site, DeferralKey::Message(no));
             let is_kept = own.is_some_and(|own| deferrals.keeps_at(own, flow, class, no, self.now));
             if is_kept || self.is_stopped(site, no) {

@@ -3,6 +3,7 @@
 //! `Never -> Queued -> Asked -> Known (a site, until the TTL) | Clock (temporary failure) | Never (permanent: all
 //! waiting mail fails)`. A known domain keeps its site while it is looked up again, also if that fails temporarily: a
 //! dead name server stops no mail whose site is known. An answer moves waiting mail to the (new) site in slices.
+//! Suspended and queue-only mail does not fail: while some waits, its domain has a clock after a permanent failure too.
 
 pub mod look_ups;
 
@@ -11,7 +12,7 @@ use std::collections::VecDeque;
 use look_ups::LookUps;
 use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
-use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Resolution, SitePlan};
 use stentor_queue::store::Store;
@@ -199,9 +200,13 @@ impl Domains {
             Resolution::Temporary { cause, dsn, text } => self
                 .failed(state, domain, &failure(cause, dsn, text), now)
                 .map_or(LookUpOutcome::Nothing, LookUpOutcome::Drain),
+            // Its mail is suspended: it neither goes nor fails.
+            Resolution::Permanent { dsn, text } if self.is_suspended(state, domain) => self
+                .failed(state, domain, &failure(Cause::Dns, dsn, text), now)
+                .map_or(LookUpOutcome::Nothing, LookUpOutcome::Drain),
             Resolution::Permanent { dsn, text } => {
                 let entry = self.get(domain);
-                (entry.look_up, entry.fails) = (LookUp::Never, 0);
+                entry.look_up = LookUp::Never;
                 if let Some(before) = entry.site.take() {
                     state.sites.leave(&mut state.timers, before, domain, now + VACANT_MS);
                 }
@@ -210,6 +215,36 @@ impl Domains {
                 LookUpOutcome::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
             }
         }
+    }
+
+    /// Whether the domain's site is suspended.
+    fn is_suspended(&self, state: &SchedState, domain: DomainId) -> bool {
+        let site = self.peek(domain).and_then(|entry| entry.site).and_then(|site| state.sites.peek(site));
+        site.is_some_and(|site| site.suspended)
+    }
+
+    /// Whether an operator or the configuration keeps a message back for this recipient.
+    pub fn keeps(&self, state: &SchedState, store: &Store, no: MessageNo, id: AddressId) -> bool {
+        let domain = store.book.try_domain(id);
+        let site = domain.and_then(|domain| self.peek(domain)).and_then(|entry| entry.site);
+        state.is_kept(store, no, site, domain)
+    }
+
+    /// Called when the mail of a domain that does not exist has failed. If some is kept, the domain is looked up again
+    /// and again, until that mail may fail.
+    pub fn retry_for_kept(&mut self, state: &mut SchedState, domain: DomainId, now: Ms) {
+        let entry = self.get(domain);
+        if entry.look_up != LookUp::Never {
+            return;
+        }
+        if entry.bulk.is_empty() && entry.explicit.is_empty() {
+            entry.fails = 0;
+            return;
+        }
+        entry.fails = entry.fails.saturating_add(1);
+        entry.until = now + state.cfg.domain_retry.delay_ms(entry.fails, &mut state.rng);
+        entry.look_up = LookUp::Clock;
+        state.timers.set(entry.until, Timer::Domain(domain));
     }
 
     fn found(
@@ -339,7 +374,6 @@ mod tests {
     use crate::Scheduler;
     use crate::{Effect, RcptOutcome, SchedConfig, Stage};
     use stentor_queue::event::Event;
-    use stentor_queue::ids::AddressId;
     use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
     use stentor_queue::store::{EventEffect, Store};
 

@@ -16,7 +16,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use super::refusals::{MailProfile, MailRefusal, WaitingSets};
-use crate::flows::FlowNo;
+use crate::flows::{CLASSES, FlowNo};
 use crate::kept::{KeptClock, KeptDeferral, KeptKey, KeptRefusal};
 use crate::reasons::{HostReply, Reason};
 use crate::sites::HostNo;
@@ -217,6 +217,31 @@ impl Deferrals {
             self.begin_clock(state, slot, now);
         }
         is_used_up
+    }
+
+    /// Moves waiting messages of a set from shared flows to their own, at most `max`. Returns their number.
+    pub fn regroup(&mut self, state: &mut SchedState, slot: u32, moved: &IdSet, max: usize, now: Ms) -> usize {
+        let Some(deferral) = self.get_mut(slot) else { return 0 };
+        let shared = deferral.waiters.iter().filter(|(flow, ..)| (*flow as usize) < CLASSES);
+        let found: Vec<u32> =
+            shared.flat_map(|(.., set)| set.intersection(moved).iter().collect::<Vec<_>>()).take(max).collect();
+        for no in &found {
+            for (.., set) in deferral.waiters.iter_mut().filter(|(flow, ..)| (*flow as usize) < CLASSES) {
+                set.remove(*no);
+            }
+            let Some((class, flow)) = state.messages.class_and_flow(MessageNo(*no)) else { continue };
+            match deferral.waiters.iter_mut().find(|(own, ..)| *own == flow) {
+                Some((.., set)) => _ = set.insert(*no),
+                None => deferral.waiters.push((flow, class, IdSet::one(*no))),
+            }
+        }
+        deferral.waiters.retain(|(.., set)| !set.is_empty());
+        let is_offered = !deferral.refusals.is_empty() && !found.is_empty();
+        if is_offered {
+            // Its sources may be others.
+            self.offer(state, slot, now);
+        }
+        found.len()
     }
 
     /// Number of slots, used and free; slot numbers are below this.

@@ -4,6 +4,7 @@
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
 
 use crate::effects::SourceNo;
+use crate::flows::FlowNo;
 use crate::reasons::HostReply;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,14 +24,33 @@ pub struct Drain {
     pub what: DrainWhat,
     pub expired_only: bool,
     pub reply: HostReply,
+    pub cursor: DrainCursor,
+}
+
+/// The progress of a drain of a site or domain: messages that stay are passed over once.
+#[derive(Clone, Copy, Default)]
+pub struct DrainCursor {
+    /// At a site, the line that is looked at, and its flow. `None`: the last one.
+    pub line: Option<usize>,
+    pub flow: Option<FlowNo>,
+    /// Number of parts of the line, or of the domain, that are done.
+    pub part: usize,
+    /// The message that was passed over last.
+    pub after: Option<u32>,
+}
+
+impl DrainCursor {
+    pub fn next_part(&mut self) {
+        (self.part, self.after) = (self.part + 1, None);
+    }
 }
 
 impl Drain {
     pub fn all(what: DrainWhat, reply: &HostReply) -> Drain {
-        Drain { what, expired_only: false, reply: reply.clone() }
+        Drain { what, expired_only: false, reply: reply.clone(), cursor: DrainCursor::default() }
     }
 
     pub fn expired(what: DrainWhat, reply: &HostReply) -> Drain {
-        Drain { what, expired_only: true, reply: reply.clone() }
+        Drain { what, expired_only: true, reply: reply.clone(), cursor: DrainCursor::default() }
     }
 }

@@ -11,7 +11,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use super::same_jitter;
-use crate::flows::lines::oldest;
+use crate::STEPS_MAX;
 use crate::kept::KeptClock;
 use crate::reasons::Reason;
 use crate::state::SchedState;
@@ -164,51 +164,74 @@ impl Mailboxes {
         state.timers.set(Ms::from(mailbox.until_s) * 1_000, Timer::Mailbox(id));
     }
 
-    /// Removes and returns the next overdue message that waits for the mailbox: an attempt has just failed, so it
-    /// counts as tried. Also returns a held or finished message, if it is the oldest.
-    pub fn take_over_age(&mut self, state: &SchedState, store: &Store, id: AddressId, now: Ms) -> Option<MessageNo> {
-        let mailbox = self.list.get_mut(&id)?;
-        let mut chosen = oldest(&mailbox.waiters, state.newest)?;
-        let is_young = state.messages.is_live(chosen) && !state.is_over_age(store, chosen, now);
-        if is_young && !state.messages.is_held(chosen) {
-            // If lifetimes differ, younger messages may expire before the oldest.
-            let is_old = |no: &u32| state.is_over_age(store, MessageNo(*no), now);
-            chosen = state.lifetimes_differ().then(|| mailbox.waiters.iter().find(is_old)).flatten().map(MessageNo)?;
+    /// Removes and returns the overdue messages that wait for the mailbox and are not kept: an attempt has just failed,
+    /// so it counts as theirs. Held and finished messages that are found before are returned, too.
+    pub fn take_over_age(
+        &mut self,
+        state: &SchedState,
+        store: &Store,
+        id: AddressId,
+        is_kept: impl Fn(&SchedState, MessageNo) -> bool,
+        now: Ms,
+    ) -> ReleasedMessages {
+        let mut taken = ReleasedMessages::new();
+        let Some(mailbox) = self.list.get_mut(&id) else { return taken };
+        // If lifetimes differ, younger messages may expire before the oldest.
+        let differs = state.lifetimes_differ();
+        for no in mailbox.waiters.iter_around(state.newest).map(MessageNo) {
+            if !state.messages.is_live(no) || state.messages.is_held(no) {
+                taken.push(no);
+            } else if !state.is_over_age(store, no, now) {
+                if !differs {
+                    break;
+                }
+            } else if !is_kept(state, no) {
+                taken.push(no);
+            }
         }
-        mailbox.waiters.remove(chosen.0);
-        Some(chosen)
+        for no in &taken {
+            mailbox.waiters.remove(no.0);
+        }
+        taken
     }
 
-    /// Handles a clock that has run out: the oldest message becomes the probe. A held message does not, because it
-    /// would keep the others back for as long as the hold lasts.
-    pub fn due(&mut self, state: &SchedState, id: AddressId, now: Ms) -> ReleasedMessages {
-        let mut released = ReleasedMessages::new();
-        let Some(mailbox) = self.list.get_mut(&id) else { return released };
+    /// Handles a clock that has run out: the oldest message becomes the probe, except a held, suspended or queue-only
+    /// one, which would keep the others back for as long as that lasts. If there is no other, all are released.
+    pub fn due(
+        &mut self,
+        state: &SchedState,
+        id: AddressId,
+        is_kept: impl Fn(&SchedState, MessageNo) -> bool,
+        now: Ms,
+    ) -> ReleasedMessages {
+        let Some(mailbox) = self.list.get_mut(&id) else { return ReleasedMessages::new() };
         if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
-            return released;
+            return ReleasedMessages::new();
         }
-        while let Some(no) = oldest(&mailbox.waiters, state.newest) {
+        let may_probe = |no: &MessageNo| state.messages.is_live(*no) && !is_kept(state, *no);
+        let probe = mailbox.waiters.iter_around(state.newest).take(STEPS_MAX as usize).map(MessageNo).find(may_probe);
+        if let Some(no) = probe {
             mailbox.waiters.remove(no.0);
-            if !state.messages.is_live(no) {
-                continue;
-            }
-            released.push(no);
-            if !state.messages.is_held(no) {
-                mailbox.probe = Some(no);
-                return released;
-            }
+            mailbox.probe = Some(no);
+            return ReleasedMessages::from_slice(&[no]);
         }
-        self.list.remove(&id);
-        released
+        self.list.remove(&id).map(|mailbox| mailbox.waiters.iter().map(MessageNo).collect()).unwrap_or_default()
     }
 
     /// Ends the mailbox's clock and its count of failures because an operator wants the message tried now.
-    pub fn try_now(&mut self, state: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
+    pub fn try_now(
+        &mut self,
+        state: &SchedState,
+        no: MessageNo,
+        id: AddressId,
+        is_kept: impl Fn(&SchedState, MessageNo) -> bool,
+        now: Ms,
+    ) -> ReleasedMessages {
         let mailbox = self.list.get_mut(&id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
         let Some(mailbox) = mailbox else { return ReleasedMessages::new() };
         (mailbox.until_s, mailbox.fails) = (0, 0);
-        if state.messages.is_held(no) {
-            return self.due(state, id, now);
+        if is_kept(state, no) {
+            return self.due(state, id, is_kept, now);
         }
         mailbox.waiters.remove(no.0);
         mailbox.probe = Some(no);
@@ -216,7 +239,14 @@ impl Mailboxes {
     }
 
     /// Ends the message's role as the mailbox's probe, unless it is in flight.
-    pub fn end_probe(&mut self, state: &SchedState, no: MessageNo, id: AddressId, now: Ms) -> ReleasedMessages {
+    pub fn end_probe(
+        &mut self,
+        state: &SchedState,
+        no: MessageNo,
+        id: AddressId,
+        is_kept: impl Fn(&SchedState, MessageNo) -> bool,
+        now: Ms,
+    ) -> ReleasedMessages {
         if state.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
             return ReleasedMessages::new();
         }
@@ -224,7 +254,7 @@ impl Mailboxes {
             return ReleasedMessages::new();
         };
         mailbox.probe = None;
-        self.due(state, id, now)
+        self.due(state, id, is_kept, now)
     }
 
     /// Called when the recipient of this message is finished, or waits for something other than its mailbox. If it was

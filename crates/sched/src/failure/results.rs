@@ -23,6 +23,7 @@ use crate::effects::{Ids, RcptOutcome, SessionSoFar, Stage};
 use crate::flows::SourceSet;
 use crate::reasons::HostReply;
 use crate::sites::{Hop, HostNo};
+use crate::state::SchedState;
 
 /// RFC 5321 section 3.8: the host closes the connection.
 const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
@@ -204,7 +205,8 @@ impl Scheduler {
         for outcome in done.outcomes {
             let Some(at) = open.iter().position(|open| *open == outcome.id) else { continue };
             open.swap_remove(at);
-            let consequence = Consequence::of(done.judge.verdict(outcome), over_age, is_deferred);
+            let may_expire = over_age && !self.domains.keeps(&self.state, store, no, outcome.id);
+            let consequence = Consequence::of(done.judge.verdict(outcome), may_expire, is_deferred);
             self.apply(store, no, outcome, consequence, done, now);
         }
         for id in open {
@@ -276,7 +278,8 @@ impl Scheduler {
         let reason = self.state.reasons.keep(reply.clone());
         let domain = store.book.try_domain(id);
         self.failure.mailboxes.refused(&mut self.state, no, id, domain, reason, now);
-        while let Some(old) = self.failure.mailboxes.take_over_age(&self.state, store, id, now) {
+        let is_kept = |state: &SchedState, no| self.domains.keeps(state, store, no, id);
+        for old in self.failure.mailboxes.take_over_age(&self.state, store, id, is_kept, now) {
             if self.state.messages.is_held(old) {
                 self.make_ready(store, old, id, now);
             } else if self.state.messages.is_live(old) {

@@ -1,5 +1,8 @@
 //! The lines at one site: the messages that wait there, by flow. Flows of a class take turns by recipients (deficit
 //! round robin); within a flow the oldest message goes first.
+//!
+//! A message that has just got a flow of its own may still be in its class's shared line (`operator::regroup`), so a
+//! removal looks there, too.
 
 use smallvec::SmallVec;
 use stentor_queue::ids::MessageNo;
@@ -37,6 +40,22 @@ pub struct Lines {
 
 pub fn oldest(set: &IdSet, newest: u32) -> Option<MessageNo> {
     if set.max()? > newest { set.iter_from(newest).next().map(MessageNo) } else { set.min().map(MessageNo) }
+}
+
+/// The next message of a set after this one, oldest first. `None`: the first.
+pub fn next_oldest(set: &IdSet, after: Option<u32>, newest: u32) -> Option<u32> {
+    match after {
+        None => set.iter_around(newest).next(),
+        Some(after) if after > newest => {
+            set.iter_from(after).next().or_else(|| set.min().filter(|first| *first <= newest))
+        }
+        Some(after) => set.iter_from(after).next().filter(|next| *next <= newest),
+    }
+}
+
+/// Whether a message of this flow may be in that line: its flow's, or one that flows share.
+fn may_be_in(line: &Line, flow: FlowNo) -> bool {
+    line.flow == flow || (line.flow as usize) < CLASSES
 }
 
 impl Lines {
@@ -88,9 +107,7 @@ impl Lines {
         if self.passing.contains(no.0) {
             return self.insert(flow, class, no);
         }
-        if let Some(at) = self.list.iter().position(|line| line.flow == flow) {
-            self.remove_at(at, no);
-        }
+        self.leave(flow, no);
         self.aside_at(flow, class).waiting.insert(no.0);
     }
 
@@ -168,12 +185,30 @@ impl Lines {
     /// Takes a message out of its flow's line.
     pub fn remove(&mut self, flow: FlowNo, no: MessageNo) {
         self.passing.remove(no.0);
-        if let Some(at) = self.list.iter().position(|line| line.flow == flow) {
-            self.remove_at(at, no);
-        }
-        if let Some(line) = self.aside.iter_mut().find(|line| line.flow == flow) {
+        self.leave(flow, no);
+        for line in self.aside.iter_mut().filter(|line| may_be_in(line, flow)) {
             line.waiting.remove(no.0);
         }
+    }
+
+    fn leave(&mut self, flow: FlowNo, no: MessageNo) {
+        for at in (0..self.list.len()).rev() {
+            if may_be_in(&self.list[at], flow) {
+                self.remove_at(at, no);
+            }
+        }
+    }
+
+    /// Whether a message of this flow is in line.
+    pub fn has(&self, flow: FlowNo, no: MessageNo) -> bool {
+        self.list.iter().any(|line| may_be_in(line, flow) && line.waiting.contains(no.0))
+    }
+
+    /// The messages of a set that are in shared lines, or aside, at most `max`.
+    pub fn shared_of(&self, set: &IdSet, max: usize) -> Vec<MessageNo> {
+        let lines = self.list.iter().chain(&self.aside).filter(|line| (line.flow as usize) < CLASSES);
+        let found = lines.flat_map(|line| line.waiting.intersection(set).iter().collect::<Vec<_>>());
+        found.take(max).map(MessageNo).collect()
     }
 
     /// Removes a message from whichever line it is in, when its flow is no longer known.
@@ -294,5 +329,21 @@ mod tests {
         assert_eq!(oldest(&set, 5), Some(MessageNo(u32::MAX - 3)));
         assert_eq!(oldest(&set, u32::MAX), Some(MessageNo(1)));
         assert_eq!(oldest(&IdSet::new(), 5), None);
+    }
+
+    #[test]
+    fn messages_follow_by_age_across_the_wrap() {
+        let set: IdSet = [1, 5, u32::MAX - 3, u32::MAX].into_iter().collect();
+        let in_order = |newest| {
+            let mut last = None;
+            let next = || {
+                last = next_oldest(&set, last, newest);
+                last
+            };
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert_eq!(in_order(5), [u32::MAX - 3, u32::MAX, 1, 5]);
+        assert_eq!(in_order(u32::MAX), [1, 5, u32::MAX - 3, u32::MAX]);
+        assert_eq!(in_order(3), [5, u32::MAX - 3, u32::MAX, 1]);
     }
 }

@@ -2,6 +2,11 @@
 //! the same rules. Each flow has its sources, weight, lifetimes, and its own line of sites that need a connection, so
 //! that a large list cannot starve a small one.
 //!
+//! Promise: mail of a list or sender with a setting (rules, suspension, queue-only) is in a flow of its own, however
+//! many flows there are. Ordinary senders without a setting share one flow, and so do further bulk senders and lists
+//! without one after [`FLOWS_MAX`] flows. A setting for mail that waits in a shared flow makes [`Flows::regroups`]
+//! true, and the mail is moved (`operator::regroup`).
+//!
 //! The line for the budget serves ordinary flows before bulk ones, `ordinary_per_bulk`:1. Within a class, flows take
 //! turns with `weight` connections each. Within a flow, sites are ordered by arrival, shifted by their history.
 
@@ -22,7 +27,7 @@ pub const CLASSES: usize = 2;
 
 pub type FlowNo = u32;
 
-/// Largest number of distinct flows; further ones share one per class.
+/// Number of flows from which on lists and senders without a setting share one per class.
 const FLOWS_MAX: usize = 20_000;
 
 /// A set of sources, one bit each.
@@ -140,9 +145,13 @@ pub struct Flow {
 pub struct Flows {
     /// The flows; those for the classes' other mail come first, numbered like the classes.
     pub list: Vec<Flow>,
-    by_key: Map<(usize, Option<FlowKey>), FlowNo>,
+    by_key: Map<(usize, FlowKey), FlowNo>,
+    /// Whether a list or bulk sender got no flow of its own.
+    is_full: bool,
+    /// Whether mail in a shared flow may belong in one of its own now.
+    pub regroups: bool,
     rules: Map<FlowKey, FlowRules>,
-    suspended_keys: Vec<FlowKey>,
+    suspended_keys: Map<FlowKey, ()>,
     kept: QueueOnlyFlows,
     /// Grows when flows become queue-only: each line is checked once per generation.
     pub generation: u32,
@@ -178,9 +187,11 @@ impl Default for Flows {
         let own = |class| Flow::new(class, None, FlowRules::default(), false, &QueueOnlyFlows::default());
         Flows {
             list: (0..CLASSES).map(own).collect(),
-            by_key: (0..CLASSES).map(|class| ((class, None), class as FlowNo)).collect(),
+            by_key: Map::default(),
+            is_full: false,
+            regroups: false,
             rules: Map::default(),
-            suspended_keys: Vec::new(),
+            suspended_keys: Map::default(),
             kept: QueueOnlyFlows::default(),
             generation: 0,
             rotation: Default::default(),
@@ -214,6 +225,9 @@ impl Flows {
 
     /// Sets which flows are queue-only from now on.
     pub fn keep(&mut self, kept: QueueOnlyFlows) {
+        for list in &kept.lists {
+            self.note_setting(&FlowKey::List(list.clone()));
+        }
         for flow in &mut self.list {
             (flow.is_queue_only, flow.sources) = kept.of(flow.class, flow.key.as_ref(), flow.rules.sources);
         }
@@ -222,35 +236,46 @@ impl Flows {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// The flow of a message: lists and other bulk mail by name; ordinary mail only if there are rules for it.
+    /// The flow of a message: lists and other bulk mail by name; ordinary mail only if its sender has a setting.
     pub fn of(&mut self, message: &Message, class: usize) -> FlowNo {
         let envelope = message.envelope();
-        let domain = || envelope.sender.rsplit_once('@').map_or("", |(_, domain)| domain);
         let key = match envelope.list {
-            Some(list) => Some(FlowKey::List(list.into())),
-            None if class == ORDINARY && self.rules.is_empty() && self.suspended_keys.is_empty() => None,
-            None => {
-                let key = FlowKey::Sender(domain().into());
-                let is_told_apart =
-                    class != ORDINARY || self.rules.contains_key(&key) || self.suspended_keys.contains(&key);
-                is_told_apart.then_some(key)
+            Some(list) => FlowKey::List(list.into()),
+            None if class == ORDINARY && self.rules.is_empty() && self.suspended_keys.is_empty() => {
+                return class as FlowNo;
             }
+            None => FlowKey::Sender(envelope.sender.rsplit_once('@').map_or("", |(_, domain)| domain).into()),
         };
+        if class == ORDINARY && matches!(key, FlowKey::Sender(_)) && !self.has_setting(&key) {
+            return class as FlowNo;
+        }
         let key = (class, key);
         if let Some(flow) = self.by_key.get(&key) {
             return *flow;
         }
-        let key = if self.list.len() >= FLOWS_MAX { (class, None) } else { key };
-        if let Some(flow) = self.by_key.get(&key) {
-            return *flow;
+        if self.list.len() >= FLOWS_MAX && !self.has_setting(&key.1) {
+            self.is_full = true;
+            return class as FlowNo;
         }
         let flow = self.list.len() as FlowNo;
-        let rules = key.1.as_ref().and_then(|key| self.rules.get(key)).cloned().unwrap_or_default();
-        let suspended = key.1.as_ref().is_some_and(|key| self.suspended_keys.contains(key));
+        let rules = self.rules.get(&key.1).cloned().unwrap_or_default();
+        let suspended = self.suspended_keys.contains_key(&key.1);
         self.note(&rules);
-        self.list.push(Flow::new(class, key.1.clone(), rules, suspended, &self.kept));
+        self.list.push(Flow::new(class, Some(key.1.clone()), rules, suspended, &self.kept));
         self.by_key.insert(key, flow);
         flow
+    }
+
+    /// Whether an operator or the configuration has a setting for a list's or sender's mail.
+    fn has_setting(&self, key: &FlowKey) -> bool {
+        let is_kept = matches!(key, FlowKey::List(name) if self.kept.lists.contains(name));
+        is_kept || self.rules.contains_key(key) || self.suspended_keys.contains_key(key)
+    }
+
+    /// Called before a list or sender gets a setting: its mail may wait in a shared flow.
+    fn note_setting(&mut self, key: &FlowKey) {
+        let may_share = self.is_full || matches!(key, FlowKey::Sender(_));
+        self.regroups |= may_share && !self.has_setting(key);
     }
 
     fn note(&mut self, rules: &FlowRules) {
@@ -270,16 +295,15 @@ impl Flows {
 
     /// Sets the rules for a list's or sender's mail; `None`: the class's defaults.
     pub fn set_rules(&mut self, key: FlowKey, rules: Option<FlowRules>) {
-        for flow in &mut self.list {
-            if flow.key.as_ref() == Some(&key) {
-                flow.rules = rules.clone().unwrap_or_default();
-                flow.rules.weight = flow.rules.weight.max(1);
-                (flow.is_queue_only, flow.sources) = self.kept.of(flow.class, flow.key.as_ref(), flow.rules.sources);
-            }
-        }
+        self.change(&key, |flow, kept| {
+            flow.rules = rules.clone().unwrap_or_default();
+            flow.rules.weight = flow.rules.weight.max(1);
+            (flow.is_queue_only, flow.sources) = kept.of(flow.class, flow.key.as_ref(), flow.rules.sources);
+        });
         match rules {
             Some(mut rules) => {
                 rules.weight = rules.weight.max(1);
+                self.note_setting(&key);
                 self.note(&rules);
                 self.rules.insert(key, rules);
             }
@@ -288,19 +312,21 @@ impl Flows {
     }
 
     pub fn suspend(&mut self, key: &FlowKey) {
-        if !self.suspended_keys.contains(key) {
-            self.suspended_keys.push(key.clone());
-        }
-        for flow in &mut self.list {
-            flow.suspended |= flow.key.as_ref() == Some(key);
-        }
+        self.note_setting(key);
+        self.suspended_keys.insert(key.clone(), ());
+        self.change(key, |flow, _| flow.suspended = true);
     }
 
     pub fn resume(&mut self, key: &FlowKey) {
-        self.suspended_keys.retain(|k| k != key);
-        for flow in &mut self.list {
-            if flow.key.as_ref() == Some(key) {
-                flow.suspended = false;
+        self.suspended_keys.remove(key);
+        self.change(key, |flow, _| flow.suspended = false);
+    }
+
+    /// Changes the flows of a list or sender, one in each class.
+    fn change(&mut self, key: &FlowKey, change: impl Fn(&mut Flow, &QueueOnlyFlows)) {
+        for class in 0..CLASSES {
+            if let Some(flow) = self.by_key.get(&(class, key.clone())) {
+                change(&mut self.list[*flow as usize], &self.kept);
             }
         }
     }

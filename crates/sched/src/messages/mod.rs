@@ -29,6 +29,8 @@ pub(crate) struct Messages {
     /// Numbers of live messages, by class.
     live: [IdSet; CLASSES],
     flows: Parts<u32, Box<Block>>,
+    /// Live messages from the null sender.
+    bounces: IdSet,
     /// Messages whose notice of delay was requested, or never will be.
     warned: IdSet,
     /// Number of messages that an operator holds.
@@ -46,13 +48,33 @@ impl Messages {
         if self.is_live(no) || !self.live[class].insert(no.0) {
             return false;
         }
+        self.set_flow(no, flow);
+        true
+    }
+
+    /// Moves a message from its class's flow to its own.
+    pub fn set_flow(&mut self, no: MessageNo, flow: FlowNo) {
         if flow as usize >= CLASSES {
             let (block, at) = block_of(no);
             let block = self.flows.get_or_insert_with(block, || Box::new(Block { flows: [0; BLOCK], used: 0 }));
+            block.used += u16::from(block.flows[at] == 0);
             block.flows[at] = flow;
-            block.used += 1;
         }
-        true
+    }
+
+    /// Records that a message is from the null sender.
+    pub fn note_bounce(&mut self, no: MessageNo) {
+        self.bounces.insert(no.0);
+    }
+
+    /// Live messages from the null sender.
+    pub fn bounces(&self) -> &IdSet {
+        &self.bounces
+    }
+
+    /// Live messages of a class.
+    pub fn of_class(&self, class: usize) -> &IdSet {
+        &self.live[class]
     }
 
     /// Removes a message and returns its extra state, if any.
@@ -61,6 +83,7 @@ impl Messages {
             live.remove(no.0);
         }
         self.warned.remove(no.0);
+        self.bounces.remove(no.0);
         let (at_block, at) = block_of(no);
         if let Some(block) = self.flows.get_mut(&at_block)
             && std::mem::take(&mut block.flows[at]) != 0

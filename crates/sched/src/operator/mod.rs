@@ -12,11 +12,13 @@
 
 mod flush;
 mod queue_only;
+mod regroup;
 mod suspend;
 
 use std::collections::VecDeque;
 
 use flush::Flush;
+use regroup::Regrouping;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
@@ -24,6 +26,7 @@ use stentor_queue::store::Store;
 use crate::failure::deferrals::sender_key;
 use crate::failure::reports::report_if_last;
 use crate::messages::PlacesIfReleased;
+use crate::state::SchedState;
 use crate::{SMALL_RECIPIENTS_MAX, Scheduler};
 
 /// Places of a released message that are restored at once; the next ticks do the rest.
@@ -41,6 +44,7 @@ pub struct OperatorTasks {
     flushes: VecDeque<Flush>,
     /// A flow was resumed: sites from this one on are looked at again.
     resuming: Option<u32>,
+    pub regrouping: Regrouping,
     /// Domains that are no longer queue-only, or that a run of the queue is to let pass.
     relinks: Vec<Box<str>>,
     /// Whether it is time to check if a run is over.
@@ -160,7 +164,8 @@ impl Scheduler {
             if self.failure.recipients.forget(no, id) {
                 self.make_ready(store, no, id, now);
             }
-            for no in self.failure.mailboxes.try_now(&self.state, no, id, now) {
+            let is_kept = |state: &SchedState, no| self.domains.keeps(state, store, no, id);
+            for no in self.failure.mailboxes.try_now(&self.state, no, id, is_kept, now) {
                 self.make_ready(store, no, id, now);
             }
         }
@@ -215,8 +220,10 @@ impl Scheduler {
             let pending = message.pending();
             for id in cursor.map_or_else(|| pending.iter(), |after| pending.iter_from(after)) {
                 cursor = Some(id);
-                for other in self.failure.mailboxes.end_probe(&self.state, no, AddressId(id), now) {
-                    self.make_ready(store, other, AddressId(id), now);
+                let id = AddressId(id);
+                let is_kept = |state: &SchedState, no| self.domains.keeps(state, store, no, id);
+                for other in self.failure.mailboxes.end_probe(&self.state, no, id, is_kept, now) {
+                    self.make_ready(store, other, id, now);
                 }
                 steps -= 1;
                 if steps == 0 {

@@ -50,6 +50,7 @@ impl Scheduler {
     pub(crate) fn keep_flows(&mut self) {
         let kept = self.state.queue_only.of_flows(&self.state.cfg.sources);
         self.state.flows.keep(kept);
+        self.begin_regrouping();
     }
 
     /// The scopes that are queue-only now.

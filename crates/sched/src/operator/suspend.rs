@@ -17,11 +17,13 @@ impl Scheduler {
     /// defaults.
     pub fn set_rules(&mut self, key: FlowKey, rules: Option<FlowRules>) {
         self.state.flows.set_rules(key, rules);
+        self.begin_regrouping();
     }
 
     /// Hands out no more mail of the list or sender until it is resumed; transactions in flight finish, clocks go on.
     pub fn suspend_flow(&mut self, key: &FlowKey) {
         self.state.flows.suspend(key);
+        self.begin_regrouping();
     }
 
     /// Resumes the list or sender; the next ticks bring waiting mail back.

@@ -12,7 +12,6 @@ use super::attempt::{Attempts, ConnectionAttempt};
 use super::explain::WaitsFor;
 use crate::domains::{Domain, LookUp};
 use crate::failure::deferrals::sender_key;
-use crate::flows::FlowKey;
 use crate::keeper::Keeper;
 use crate::messages::Active;
 use crate::reasons::{HostReply, Reason};
@@ -198,11 +197,6 @@ impl Scheduler {
         let site = store.book.try_domain(id).and_then(|domain| self.domains.peek(domain)).and_then(|d| d.site);
         let at = site.map(|site| self.at_site(site, of_message.sources, &Attempts::default(), now));
         self.kept(&of_message, id, at.as_ref()).map(|place| place.cause)
-    }
-
-    /// The list or sender's domain of a message's flow.
-    pub fn flow_key(&self, no: MessageNo) -> Option<&FlowKey> {
-        self.state.messages.flow(no).and_then(|flow| self.state.flows.get(flow).key.as_ref())
     }
 
     /// Why mail of a site waits that has no clock of its own.
