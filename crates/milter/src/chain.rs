@@ -382,19 +382,23 @@ impl SessionMilter {
         if self.connection.as_mut().is_some_and(|connection| !connection.is_idle()) {
             self.connection = None;
         }
+        let mut may_reuse = true;
         while self.connection.is_none() {
             (self.refuses, self.helo) = (None, None);
             // Ends the trial of a lost connection, which would block this one.
             self.trial = None;
-            let (connection, trial) = self.milter.connect(self.client).await?;
+            let (connection, trial) = self.milter.connect(self.client, may_reuse).await?;
             (self.connection, self.trial) = (Some(connection), trial);
             let client = ClientIdentity { name: &opening.client_name, address: opening.address, port: opening.port };
             match self.ask(limit, |session| session.connect(client, macros)).await {
                 Ok(MilterReply::Refuse(reply)) => self.refuses = Some(reply),
                 Ok(_) => {}
-                // The milter may have closed it just now, which is not a failure: nothing was lost.
-                Err(_) if self.connection.as_ref().is_some_and(|connection| connection.is_reused) => {
-                    self.connection = None;
+                // The milter may have closed it just now, which is not a failure: nothing was lost. The next is new,
+                // so that a milter that closes them all has failed with it.
+                Err(failed)
+                    if failed.is_closed && self.connection.as_ref().is_some_and(|connection| connection.is_reused) =>
+                {
+                    (self.connection, may_reuse) = (None, false);
                 }
                 Err(failed) => return Err(failed),
             }

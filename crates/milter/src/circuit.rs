@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn during_message(failure: FailureKind) -> MilterFailure {
-        MilterFailure { failure, why: String::new(), is_untried: false, is_before_client: false }
+        MilterFailure { failure, why: String::new(), is_untried: false, is_before_client: false, is_closed: false }
     }
 
     fn no_connection() -> MilterFailure {
@@ -205,6 +205,7 @@ mod tests {
             why: String::new(),
             is_untried: false,
             is_before_client: true,
+            is_closed: false,
         }
     }
 

@@ -26,31 +26,40 @@ pub(crate) struct MilterFailure {
     pub is_untried: bool,
     /// Whether it failed to connect or negotiate, before it received anything from a client.
     pub is_before_client: bool,
+    /// Whether the milter closed the connection.
+    pub is_closed: bool,
 }
 
 impl MilterFailure {
+    fn of(failure: FailureKind, why: String) -> MilterFailure {
+        MilterFailure { failure, why, is_untried: false, is_before_client: false, is_closed: false }
+    }
+
     pub fn untried() -> MilterFailure {
         let why = "skipped after its recent failure".to_owned();
-        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: true, is_before_client: false }
+        MilterFailure { is_untried: true, ..MilterFailure::of(FailureKind::Unreachable, why) }
     }
 
     /// The failure if other milters used up the total time.
     pub fn late(all: Duration) -> MilterFailure {
         let why = format!("skipped: other milters used the {} minutes for all", all.as_secs() / 60);
-        MilterFailure { failure: FailureKind::Timeout, why, is_untried: true, is_before_client: false }
+        MilterFailure { is_untried: true, ..MilterFailure::of(FailureKind::Timeout, why) }
     }
 
     fn unreachable(why: String) -> MilterFailure {
-        MilterFailure { failure: FailureKind::Unreachable, why, is_untried: false, is_before_client: true }
+        MilterFailure { is_before_client: true, ..MilterFailure::of(FailureKind::Unreachable, why) }
     }
 
     pub fn broken(why: impl std::fmt::Display) -> MilterFailure {
-        MilterFailure { failure: FailureKind::Broken, why: why.to_string(), is_untried: false, is_before_client: false }
+        MilterFailure::of(FailureKind::Broken, why.to_string())
+    }
+
+    fn closed(why: impl std::fmt::Display) -> MilterFailure {
+        MilterFailure { is_closed: true, ..MilterFailure::broken(why) }
     }
 
     fn silent(limit: Duration) -> MilterFailure {
-        let why = format!("no answer in {} s", limit.as_secs_f64());
-        MilterFailure { failure: FailureKind::Timeout, why, is_untried: false, is_before_client: false }
+        MilterFailure::of(FailureKind::Timeout, format!("no answer in {} s", limit.as_secs_f64()))
     }
 }
 
@@ -193,7 +202,7 @@ impl Connection {
     }
 
     async fn exchange(&mut self) -> Result<Option<Event>, MilterFailure> {
-        let lost = |error: io::Error| MilterFailure::broken(format!("the connection was lost: {error}"));
+        let lost = |error: io::Error| MilterFailure::closed(format!("the connection was lost: {error}"));
         if !self.session.output().is_empty() {
             self.nothing_said().map_err(|why| why.map_or_else(|| MilterFailure::broken("unexpected answer"), lost))?;
         }
@@ -218,7 +227,7 @@ impl Connection {
                 read
             });
             match read {
-                Ok(0) => return Err(MilterFailure::broken("it closed the connection")),
+                Ok(0) => return Err(MilterFailure::closed("it closed the connection")),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stream.readable().await.map_err(lost)?;

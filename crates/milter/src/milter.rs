@@ -169,11 +169,12 @@ impl Milter {
         if client.is_trusted { &self.trusted } else { &self.untrusted }
     }
 
-    /// A connection to it for a client's session, which another session may have used. After a pause, the session also
-    /// gets a trial, to be kept until its transaction ends.
+    /// A connection to it for a client's session, which another session may have used if `may_reuse`. After a pause,
+    /// the session also gets a trial, to be kept until its transaction ends.
     pub(crate) async fn connect(
         self: &Arc<Self>,
         client: CircuitClient,
+        may_reuse: bool,
     ) -> Result<(Connection, Option<Trial>), MilterFailure> {
         let access = self.circuit(client).lock().admits(client.address, Instant::now());
         let trial = match access {
@@ -182,7 +183,8 @@ impl Milter {
             MilterAccess::Trial(since) => Some(Trial { milter: self.clone(), client, since }),
         };
         // A trial shows whether it negotiates.
-        if trial.is_none()
+        if may_reuse
+            && trial.is_none()
             && let Some(connection) = self.take_idle()
         {
             return Ok((connection, None));

@@ -1,8 +1,8 @@
 //! Checks that no client makes a milter be skipped for others, over real sockets.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stentor_mail::reply::Reply;
@@ -12,7 +12,7 @@ use stentor_smtp::server::MailFrom;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 
-/// What a milter does at the end of a message.
+/// What a milter does at the end of a message, or when it gets a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndAction {
     Accepts,
@@ -25,6 +25,9 @@ struct Filter {
     fails: EndAction,
     failures_left: AtomicU32,
     accepted: AtomicU32,
+    /// What it does with clients from now on, and their number.
+    at_client: Mutex<EndAction>,
+    clients: AtomicU32,
 }
 
 impl Filter {
@@ -50,13 +53,22 @@ impl Filter {
             stream.read_exact(&mut packet).await?;
             match packet[0] {
                 b'O' => stream.write_all(&[0, 0, 0, 13, b'O', 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0]).await?,
-                b'D' | b'A' => {}
+                b'D' | b'A' | b'K' => {}
                 b'Q' => return Ok(()),
                 b'E' => match self.next(is_bad) {
                     EndAction::Accepts => stream.write_all(&[0, 0, 0, 1, b'c']).await?,
                     EndAction::Closes => return Ok(()),
                     EndAction::Hangs => std::future::pending().await,
                 },
+                b'C' => {
+                    self.clients.fetch_add(1, Ordering::SeqCst);
+                    let action = *self.at_client.lock().expect("no panic");
+                    match action {
+                        EndAction::Accepts => stream.write_all(&[0, 0, 0, 1, b'c']).await?,
+                        EndAction::Closes => return Ok(()),
+                        EndAction::Hangs => std::future::pending().await,
+                    }
+                }
                 command => {
                     if command == b'M' {
                         is_bad = packet.starts_with(b"M<bad@");
@@ -86,7 +98,9 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("filter");
         let listener = UnixListener::bind(&path).expect("a new folder");
-        let filter = Arc::new(Filter { fails, failures_left: failures.into(), accepted: AtomicU32::new(0) });
+        let (accepted, clients) = (AtomicU32::new(0), AtomicU32::new(0));
+        let at_client = Mutex::new(EndAction::Accepts);
+        let filter = Arc::new(Filter { fails, failures_left: failures.into(), accepted, at_client, clients });
         let serving = filter.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -264,4 +278,31 @@ async fn a_milter_that_is_down_is_found_by_one_connection_and_found_again() {
     });
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(world.sends(BOB, GOOD).await && world.sends(ANN, GOOD).await && world.sends(OURS, GOOD).await);
+}
+
+/// A milter that has begun to fail on every client: each session finds out by one attempt, or by a second one with a
+/// new connection if the milter closed the first, and it counts.
+#[tokio::test(start_paused = true)]
+async fn failures_of_reused_connections_count_and_are_bounded() {
+    for (action, attempts, kind) in [(EndAction::Hangs, 1, "timeout"), (EndAction::Closes, 2, "error")] {
+        let world = World::new(action, 0, OnFailure::Tempfail);
+        let mut settings = world.milters.iter().next().expect("one").settings.clone();
+        settings.reuse = true;
+        let world = World { milters: Milters::new("mx.test", &[settings], None), ..world };
+        // As many idle connections as sessions at a time.
+        let sent = tokio::join!(
+            world.sends(ANN, GOOD),
+            world.sends(BOB, GOOD),
+            world.sends(OURS, GOOD),
+            world.sends(OURS, GOOD)
+        );
+        assert_eq!(sent, (true, true, true, true));
+        assert!(world.sends(OURS, GOOD).await);
+        let milter = world.milters.iter().next().expect("one");
+        let failures = || milter.counters.read().find(|(name, _)| *name == kind).map(|(_, count)| count);
+        assert_eq!((world.filter.clients.swap(0, Ordering::SeqCst), failures()), (5, Some(0)));
+        *world.filter.at_client.lock().expect("no panic") = action;
+        assert!(!world.sends(OURS, GOOD).await);
+        assert_eq!((world.filter.clients.load(Ordering::SeqCst), failures()), (attempts, Some(1)));
+    }
 }
