@@ -203,9 +203,10 @@ fn local_advice(cause: Cause, known: &AdviceFacts<'_>) -> String {
                 .to_owned()
         }
         Cause::Unreadable => {
-            "the message cannot be read (run `stentor journal verify`) or signed (`stentor check` reads the DKIM \
-             keys): the reply says which"
-                .to_owned()
+            "the message cannot be read: run `stentor journal verify`; the log has the reason".to_owned()
+        }
+        Cause::Unsigned => {
+            "the copy could not be signed (DKIM): the log has the reason, `stentor check` reads the keys".to_owned()
         }
         _ => "wait for the next try".to_owned(),
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use stentor_dkim::{Algorithm, KeyError, Signer, SigningKey};
+use stentor_dkim::{Algorithm, KeyError, RSA_BITS_USUAL_MAX, Signer, SigningKey};
 use zeroize::Zeroizing;
 
 use super::configuration::Config;
@@ -42,7 +42,7 @@ pub enum KeyFileError {
 }
 
 impl Config {
-    /// Reads the keys of `[[dkim]]`. Warns of files that all users of the machine can read.
+    /// Reads the keys of `[[dkim]]`. Warns of files that all users of the machine can read, and of long RSA keys.
     ///
     /// # Errors
     /// All files that cannot be used, at the keys that name them.
@@ -59,6 +59,10 @@ impl Config {
                                 "{shown}: every user can read this private key (mode {:03o}): run `chmod o= {shown}`",
                                 mode & 0o777
                             );
+                            keys.warnings.push(self.dkim_finding(file, Severity::Warning, message));
+                        }
+                        if let Some(message) = signer.key.rsa_bits().and_then(too_long) {
+                            let message = format!("{}: {message}", file.path.display());
                             keys.warnings.push(self.dkim_finding(file, Severity::Warning, message));
                         }
                         signers.push(signer);
@@ -98,6 +102,16 @@ fn signer(config: &DkimConfig, file: &DkimKeyFile, others: &[Signer]) -> Result<
         return Err(KeyFileError::SameAlgorithm(name));
     }
     Ok((Signer { domain: (&*config.domain).into(), selector: (&*file.selector).into(), key: Arc::new(key) }, mode))
+}
+
+/// Doubts about an RSA key of this length.
+fn too_long(bits: usize) -> Option<String> {
+    (bits > RSA_BITS_USUAL_MAX).then(|| {
+        format!(
+            "the RSA key has {bits} bits; many receivers verify only up to {RSA_BITS_USUAL_MAX} and count the signature \
+             as failed: make one of 2048 bits with `stentor dkim new`"
+        )
+    })
 }
 
 struct KeyFile {
@@ -161,6 +175,8 @@ mod tests {
         assert!(found[0].1.contains("there is no such file"), "{found:?}");
         let same = errors("rsa", "rsa");
         assert!(same[0].1.contains("both keys are RSA"), "{same:?}");
+        assert_eq!((too_long(2048), too_long(RSA_BITS_USUAL_MAX)), (None, None));
+        assert!(too_long(5120).is_some_and(|message| message.contains("has 5120 bits")));
         fs::write(folder.path().join("text"), "hello").unwrap();
         assert!(errors("text", "ed")[0].1.contains("contains no private key"));
     }

@@ -97,6 +97,7 @@ pub fn short(cause: Cause) -> &'static str {
         Cause::Recipient => "4xx at RCPT",
         Cause::Message => "4xx at DATA",
         Cause::Unreadable => "unreadable",
+        Cause::Unsigned => "not signed",
         Cause::Ready
         | Cause::QueueOnly
         | Cause::OwnLimit

@@ -100,6 +100,8 @@ pub struct SigningRequest {
     pub signers: Vec<DomainSigners>,
     /// Seconds since 1970.
     pub now_s: u64,
+    /// Until when a signature that the copy already has must be valid, or it gets a new one.
+    pub valid_until_s: u64,
 }
 
 /// The keys of one domain.
@@ -179,7 +181,9 @@ fn fields(request: &SigningRequest) -> Result<Vec<u8>, SignError> {
     let SigningRequest { header, body, now_s, .. } = request;
     let mut signed = Vec::new();
     for DomainSigners { signers, expire_s } in &request.signers {
-        let missing = |one: &&Signer| !stentor_dkim::is_signed_by(header, *body, one, *now_s);
+        // A new signature that would not last as long either is made only once the old one has lost half of its time.
+        let until_s = expire_s.map_or(request.valid_until_s, |s| request.valid_until_s.min(now_s + s / 2));
+        let missing = |one: &&Signer| !stentor_dkim::is_signed_by(header, *body, one, until_s);
         let signers: Vec<Signer> = signers.iter().filter(missing).cloned().collect();
         if !signers.is_empty() {
             let times = Times { signed: *now_s, expires: expire_s.map(|s| now_s + s) };
@@ -240,18 +244,44 @@ mod tests {
         message.push(b"From: a@example.org\r\n\r\nHi\r\n");
         let (header, body) = message.finish();
         let signers = || domains.signing(Some("example.org"), None).into_iter().map(DomainSigners::from).collect();
-        let request = |header: &[u8]| SigningRequest { header: header.to_vec(), body, signers: signers(), now_s: 9 };
+        let request = |header: &[u8]| SigningRequest {
+            header: header.to_vec(),
+            body,
+            signers: signers(),
+            now_s: 9,
+            valid_until_s: 100,
+        };
         let signed = work.sign(request(&header)).await.unwrap();
         assert!(signed.starts_with(b"DKIM-Signature: v=1; a=ed25519-sha256;"));
         let again = work.sign(request(&[&signed[..], &header].concat())).await.unwrap();
         assert!(again.is_empty(), "signed already");
         let stale = [&signed[..], b"Subject: new\r\n", &header].concat();
         assert!(!work.sign(request(&stale)).await.unwrap().is_empty(), "the old signature no longer covers it");
-        let domains = DkimDomains::new(vec![domain("example.org", |config| config.expire_s = Some(60))]);
-        let signers = domains.signing(Some("example.org"), None).into_iter().map(DomainSigners::from).collect();
-        let expiring = work.sign(SigningRequest { header: header.clone(), body, signers, now_s: 9 }).await.unwrap();
-        assert!(String::from_utf8(expiring).unwrap().contains("t=9; x=69;"));
         assert!(matches!(work.sign(request(b"To: x\r\n")).await, Err(SigningFailure::Sign(SignError::NoFrom))));
+    }
+
+    #[tokio::test]
+    async fn a_signature_that_expires_too_soon_is_renewed() {
+        let work = DkimWork::default();
+        let mut message = MessageHash::default();
+        message.push(b"From: a@example.org\r\n\r\nHi\r\n");
+        let (header, body) = message.finish();
+        // One key, so that only the times differ.
+        let one = domain("example.org", |_| {});
+        let request = |header: &[u8], expire_s, now_s, valid_until_s| {
+            let signers = vec![DomainSigners { signers: one.signers.clone(), expire_s }];
+            SigningRequest { header: header.to_vec(), body, signers, now_s, valid_until_s }
+        };
+        let signed = work.sign(request(&header, Some(60), 9, 1_000)).await.unwrap();
+        assert!(String::from_utf8(signed.clone()).unwrap().contains("t=9; x=69;"));
+        let signed = [&signed[..], &header].concat();
+        let renews = async |expire_s, now_s, valid_until_s| {
+            !work.sign(request(&signed, expire_s, now_s, valid_until_s)).await.unwrap().is_empty()
+        };
+        assert!(!renews(None, 10, 68).await && renews(None, 10, 69).await, "it must last until then");
+        assert!(!renews(Some(60), 38, 1_000).await, "a new one would expire too");
+        assert!(renews(Some(60), 39, 1_000).await, "less than half of its time is left");
+        assert!(!renews(Some(60), 39, 50).await, "but that is enough");
     }
 
     #[test]

@@ -108,7 +108,8 @@ impl Settings {
         self.lists.get(name).map(|entry| &entry.list)
     }
 
-    /// Whether a message with this origin came from a client outside the networks, without a login.
+    /// Whether a message with this origin came from a client outside the networks, without a login or trusted
+    /// certificate.
     pub fn is_strangers(&self, origin: &str) -> bool {
         origin.parse().is_ok_and(|client| !self.policy.is_trusted(client))
     }
@@ -283,12 +284,16 @@ impl Settings {
     /// Returns the lifetime of a message, by the rules of its list or sender, or by its class.
     pub fn lifetime_ms(&self, message: &Message) -> u64 {
         let envelope = message.envelope();
-        let (list, sender) = (envelope.list, envelope.sender);
+        self.lifetime_ms_of(envelope.list, envelope.sender, message.class())
+    }
+
+    /// Returns the lifetime of mail of a list, or else from a sender, of this class.
+    pub fn lifetime_ms_of(&self, list: Option<&str>, sender: &str, class: Class) -> u64 {
         let config = &self.config;
         let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
         let of_sender = || config.sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow);
         let flow = list.map_or_else(of_sender, |list| self.list_flow(list));
-        let of_class = config.retry.bulk_lifetime_ms.filter(|_| message.class() == Class::Bulk);
+        let of_class = config.retry.bulk_lifetime_ms.filter(|_| class == Class::Bulk);
         let of_bounce = config.retry.bounce_lifetime_ms.filter(|_| sender.is_empty());
         flow.and_then(|flow| flow.expire_ms).or(of_bounce).or(of_class).unwrap_or(config.retry.lifetime_ms)
     }

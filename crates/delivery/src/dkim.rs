@@ -11,6 +11,7 @@ use stentor_core::assignment::Assignment;
 use stentor_core::dkim::{BodyForm, DomainSigners, SigningFailure, SigningRequest};
 use stentor_core::{Core, Settings};
 use stentor_dkim::{BodyDigest, MessageHash, SignError};
+use stentor_mail::Class;
 use stentor_mail::address::normalise_domain;
 use stentor_mail::headers::HeaderScan;
 use stentor_mail::reply::Enhanced;
@@ -19,6 +20,8 @@ use stentor_queue::site::Target;
 use super::body::{BodyProgress, ContentError, Form};
 
 const MS: u64 = 1_000;
+/// How long a signature that a copy already has must be valid at least: hosts on the way may keep it for some time.
+const VALID_S_MIN: u64 = 24 * 3_600;
 /// RFC 3463 section 3.7: other or undefined media error.
 const UNSIGNABLE: Enhanced = Enhanced::new(5, 6, 0);
 
@@ -62,7 +65,9 @@ async fn signature(
         return Ok(Vec::new());
     }
     let body = body_digest(core, assignment, form).await?;
-    let request = SigningRequest { header, body, signers, now_s: core.clock.now() / MS };
+    let now_s = core.clock.now() / MS;
+    let valid_until_s = valid_until_s(settings, assignment).max(now_s + VALID_S_MIN);
+    let request = SigningRequest { header, body, signers, now_s, valid_until_s };
     core.dkim.sign(request).await.map_err(|failure| match failure {
         // The header stays as it is.
         SigningFailure::Sign(error @ (SignError::NoFrom | SignError::TooManyFields)) => {
@@ -72,8 +77,16 @@ async fn signature(
     })
 }
 
-/// Whether a trusted client, a user or this server sends the message. By the address that it was accepted from: mail of
-/// clients that are trusted by certificate does not count.
+/// Returns the end of the message's lifetime, in seconds since 1970.
+fn valid_until_s(settings: &Settings, assignment: &Assignment) -> u64 {
+    let list = Some(&*assignment.list).filter(|list| !list.is_empty());
+    let class = if assignment.is_bulk { Class::Bulk } else { Class::Ordinary };
+    let lifetime_ms = settings.lifetime_ms_of(list, &assignment.sender, class);
+    assignment.accepted.saturating_add(lifetime_ms) / MS
+}
+
+/// Whether a trusted client, a user or this server sends the message. Logins and certificates are stored with it; only
+/// the address of other clients is looked at now.
 pub(super) fn is_trusted(settings: &Settings, assignment: &Assignment) -> bool {
     assignment.client.is_none_or(|client| settings.policy.is_trusted(client))
 }
@@ -96,7 +109,8 @@ fn author_domain(header: &[u8]) -> Option<String> {
     let mut scan = HeaderScan::new();
     scan.push(header);
     let from = scan.finish().from?;
-    normalise_domain(from.rsplit_once('@')?.1).ok()
+    let domain = from.rsplit_once('@')?.1;
+    normalise_domain(domain.strip_suffix('.').unwrap_or(domain)).ok()
 }
 
 /// Reads the header section as it is sent.
@@ -130,4 +144,18 @@ async fn hashed(core: &Core, assignment: &Assignment, form: Form) -> Result<Body
     })
     .await?;
     Ok(message.finish().1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_author_is_the_first_address_of_from() {
+        let domain = |from: &str| author_domain(format!("To: x@y.example\r\nFrom: {from}\r\n\r\n").as_bytes());
+        assert_eq!(domain("Ann <ann@Example.org>, b@z.example").as_deref(), Some("example.org"));
+        assert_eq!(domain("Ann <ann@example.org.>").as_deref(), Some("example.org"), "fully qualified");
+        assert_eq!(domain("ann@example.org..").as_deref(), None);
+        assert_eq!(domain("Ann"), None);
+    }
 }

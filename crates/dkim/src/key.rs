@@ -18,6 +18,8 @@ use rustls_pki_types::pem::{self, PemObject};
 use zeroize::Zeroizing;
 
 pub const RSA_BITS_MIN: usize = 2048;
+/// Longest RSA keys that every verifier must take (RFC 8301 section 3.2).
+pub const RSA_BITS_USUAL_MAX: usize = 4096;
 /// Characters of a PEM line (RFC 7468 section 2).
 const PEM_LINE_CHARS: usize = 64;
 
@@ -164,6 +166,14 @@ impl SigningKey {
         match self.pair {
             Pair::Rsa(_) => Algorithm::RsaSha256,
             Pair::Ed25519(_) => Algorithm::Ed25519Sha256,
+        }
+    }
+
+    /// Returns the length of an RSA key.
+    pub fn rsa_bits(&self) -> Option<usize> {
+        match &self.pair {
+            Pair::Rsa(pair) => Some(pair.public_modulus_len() * 8),
+            Pair::Ed25519(_) => None,
         }
     }
 

@@ -20,7 +20,7 @@ mod verify;
 
 pub use body::{BodyDigest, BodyHash, HashedBody};
 pub use form::CanonicalForm;
-pub use key::{Algorithm, GeneratedKey, KeyError, RSA_BITS_MIN, SigningKey};
+pub use key::{Algorithm, GeneratedKey, KeyError, RSA_BITS_MIN, RSA_BITS_USUAL_MAX, SigningKey};
 pub use message::MessageHash;
 pub use own::is_signed_by;
 pub use record::{is_published_by, record_name, zone_text};

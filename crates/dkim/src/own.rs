@@ -19,12 +19,12 @@ use crate::sign::Signer;
 /// Each costs a pass over the header, and senders choose how many there are.
 const CANDIDATES_MAX: usize = 2;
 
-/// Whether the header has a valid signature of this signer that has not expired at `now_s`.
-pub fn is_signed_by(header: &[u8], body: BodyDigest, signer: &Signer, now_s: u64) -> bool {
+/// Whether the header has a valid signature of this signer that will not have expired at `until_s`.
+pub fn is_signed_by(header: &[u8], body: BodyDigest, signer: &Signer, until_s: u64) -> bool {
     let is_signature =
         |whole: &&[u8]| field::split(whole).is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"dkim-signature"));
     let candidates = field::lines(header).filter(is_signature).filter_map(|whole| Signature::parse(whole, signer));
-    candidates.take(CANDIDATES_MAX).any(|signature| signature.is_valid(header, body, signer, now_s))
+    candidates.take(CANDIDATES_MAX).any(|signature| signature.is_valid(header, body, signer, until_s))
 }
 
 /// A field with the signer's domain, selector and algorithm.
@@ -72,8 +72,8 @@ impl Signature {
         })
     }
 
-    fn is_valid(&self, header: &[u8], body: BodyDigest, signer: &Signer, now_s: u64) -> bool {
-        if self.body_hash != body.0 || self.expires.is_some_and(|expires| expires <= now_s) {
+    fn is_valid(&self, header: &[u8], body: BodyDigest, signer: &Signer, until_s: u64) -> bool {
+        if self.body_hash != body.0 || self.expires.is_some_and(|expires| expires <= until_s) {
             return false;
         }
         let mut hash = Context::new(&SHA256);

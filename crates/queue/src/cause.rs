@@ -70,10 +70,12 @@ pub enum Cause {
     Table,
     /// Our own stored content cannot be read.
     Unreadable,
+    /// The copy could not be signed with DKIM.
+    Unsigned,
 }
 
 impl Cause {
-    pub const ALL: [Cause; 31] = [
+    pub const ALL: [Cause; 32] = [
         Cause::Ready,
         Cause::Sending,
         Cause::Reporting,
@@ -105,6 +107,7 @@ impl Cause {
         Cause::Message,
         Cause::Table,
         Cause::Unreadable,
+        Cause::Unsigned,
     ];
 
     /// Name for machines: in JSON, and as a metric's label.
@@ -179,6 +182,7 @@ impl Cause {
             Cause::Message => ("message", "message deferred (4xx at DATA)"),
             Cause::Table => ("table", "table unusable"),
             Cause::Unreadable => ("unreadable", "stored content unreadable"),
+            Cause::Unsigned => ("unsigned", "DKIM signing failed"),
         }
     }
 }
@@ -194,7 +198,7 @@ mod tests {
             assert_eq!(cause as usize, at);
             assert_eq!(Cause::of_name(cause.name()), Some(cause));
         }
-        assert_eq!(Cause::Unreadable as usize + 1, Cause::ALL.len());
+        assert_eq!(Cause::Unsigned as usize + 1, Cause::ALL.len());
         assert_eq!(Cause::of_name("weather"), None);
     }
 

@@ -72,6 +72,8 @@ pub enum Stage {
     LostAfterDot,
     /// Our own copy of the content cannot be read: not the host's failure, and perhaps readable later.
     Unreadable,
+    /// The copy could not be signed with DKIM: not the host's failure, and perhaps possible later.
+    Signature,
     /// A table that rewrites outgoing addresses has no usable answer for this one now: not the host's failure.
     Table,
     /// The session does not protect the message as its list or sender requires. Other messages may use the session.
@@ -85,8 +87,8 @@ pub enum Stage {
 pub struct RcptOutcome {
     pub id: AddressId,
     pub stage: Stage,
-    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Table`, `Tls`,
-    /// `Content`).
+    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`,
+    /// `Signature`, `Table`, `Tls`, `Content`).
     pub code: u16,
     pub dsn: Option<Enhanced>,
     /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.

@@ -198,7 +198,7 @@ impl Connection {
             }
             ContentError::Signature(error) => {
                 tracing::error!(message = %assignment.id, %error, "message could not be signed (DKIM); it waits");
-                let outcomes = outcome::same(assignment, Stage::Unreadable, 0, OWN_FAILURE, UNSIGNED);
+                let outcomes = outcome::same(assignment, Stage::Signature, 0, OWN_FAILURE, UNSIGNED);
                 self.apply_outcomes(assignment, &outcomes);
             }
             ContentError::Table(reply) => {

@@ -58,7 +58,8 @@ pub struct Accept {
     pub envid: Option<String>,
     /// Parameters in any order; at most one entry per recipient.
     pub params: Vec<(AddressId, RcptParams)>,
-    /// The client's IP address, or `local`.
+    /// The client's IP address, followed by `login NAME` or `certificate` if that made the client trusted; or the local
+    /// user, or `local`.
     pub origin: String,
     /// The Message-ID field, or empty. Neither stored nor kept in memory if its position is known.
     pub message_id: String,

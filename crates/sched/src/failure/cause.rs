@@ -62,6 +62,7 @@ pub fn of_outcome(outcome: &RcptOutcome) -> Cause {
     match stage {
         Stage::Connect | Stage::Lost | Stage::LostAfterDot => return of_loss(text),
         Stage::Unreadable | Stage::Content => return Cause::Unreadable,
+        Stage::Signature => return Cause::Unsigned,
         Stage::Table => return Cause::Table,
         Stage::Tls => return Cause::Tls,
         _ if code == REPLY_SERVICE_NOT_AVAILABLE => return of_421(text),
@@ -128,6 +129,7 @@ mod tests {
             (Stage::Lost, 0, None, "Connection reset by peer", Cause::Lost),
             (Stage::LostAfterDot, 0, None, "no answer to the data: timed out", Cause::Silent),
             (Stage::Unreadable, 0, None, "stored content unreadable", Cause::Unreadable),
+            (Stage::Signature, 0, None, "DKIM signature could not be made", Cause::Unsigned),
             (Stage::Table, 0, None, "table unavailable", Cause::Table),
             (Stage::Tls, 0, None, "list press demands verify: certificate expired", Cause::Tls),
         ];

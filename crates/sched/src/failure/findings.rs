@@ -74,6 +74,7 @@ impl<'a> Findings<'a> {
 }
 
 pub fn reply_to(outcome: &RcptOutcome, host: &Arc<str>) -> HostReply {
-    let host = Some(host.clone()).filter(|_| !matches!(outcome.stage, Stage::Unreadable | Stage::Table));
+    let is_own = matches!(outcome.stage, Stage::Unreadable | Stage::Signature | Stage::Table);
+    let host = Some(host.clone()).filter(|_| !is_own);
     HostReply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), cause: of_outcome(outcome), host }
 }

@@ -126,7 +126,7 @@ impl Judge {
             Stage::Lost => return Verdict::Lost,
             Stage::LostAfterDot => return Verdict::LostAfterDot,
             Stage::Content => return Verdict::Fail,
-            Stage::Unreadable | Stage::Table | Stage::Tls => return Verdict::Unreadable,
+            Stage::Unreadable | Stage::Signature | Stage::Table | Stage::Tls => return Verdict::Unreadable,
             Stage::Final if outcome.is_delivered() => return Verdict::Delivered,
             Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Final => {}
         }
@@ -280,6 +280,7 @@ mod tests {
             (Stage::LostAfterDot, 0, None, "reset", Verdict::LostAfterDot),
             (Stage::Content, 0, d(5, 6, 7), "no SMTPUTF8", Verdict::Fail),
             (Stage::Unreadable, 0, d(4, 3, 0), "stored content unreadable", Verdict::Unreadable),
+            (Stage::Signature, 0, d(4, 3, 0), "DKIM signature could not be made", Verdict::Unreadable),
             (Stage::Table, 0, d(4, 3, 0), "table unavailable", Verdict::Unreadable),
             (Stage::Tls, 0, d(4, 7, 5), "certificate expired", Verdict::Unreadable),
         ];

@@ -332,7 +332,7 @@ impl Transaction {
             smtputf8: self.mail.smtputf8,
             ret: self.mail.ret,
             envid: self.mail.envid.take(),
-            origin: self.injector.clone().unwrap_or_else(|| self.client.to_string()),
+            origin: self.origin(),
             // A large body's header has been stored already; its text is nothing beside it.
             message_id_at: if self.stored() == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
             message_id,
@@ -342,6 +342,16 @@ impl Transaction {
             held_by: self.wishes.hold.clone(),
             is_quarantined: false,
             taken: AcceptanceFacts::local(""),
+        }
+    }
+
+    /// Returns the origin to be stored: beside the address of a trusted client, why it is trusted, unless that is the
+    /// address.
+    fn origin(&self) -> String {
+        match (&self.injector, &self.certificate) {
+            (Some(injector), _) => injector.clone(),
+            (None, Some(_)) => format!("{} certificate", self.client),
+            (None, None) => self.client.to_string(),
         }
     }
 

@@ -16,6 +16,8 @@ pub(crate) const CERTIFICATE: &str = "renew or correct its files; the server rea
 pub(crate) const ACME: &str = "check that this server reaches the CA, and the CA reaches this server by these names \
     (docs/operate/tls.md); the server retries automatically";
 pub(crate) const MODE: &str = "run that command, then `stentor check`";
+pub(crate) const DKIM_KEY: &str = "correct it as the message says, then run `stentor check` and `stentor reload` \
+    (docs/operate/dkim.md)";
 pub(crate) const LOGINS: &str = "correct the file or its owner and mode, or change the key; then run `stentor check`";
 pub(crate) const DKIM: &str = "correct the key file or its owner, or change the key; then run `stentor check` and \
     `stentor reload` (docs/operate/dkim.md)";

@@ -313,7 +313,7 @@ impl Trial<'_> {
         match config.dkim_domains() {
             Ok(keys) => {
                 self.found.extend(keys.warnings);
-                self.advise(advice::MODE);
+                self.advise(advice::DKIM_KEY);
             }
             Err(errors) => {
                 self.found.extend(errors);

@@ -7,6 +7,7 @@ use stentor_harness::{Builder, Server, message, skipped, stentor, wait_until};
 
 use crate::kit::{bare, drained};
 use crate::scribe::Scribe;
+use crate::tls_in::{certificate, codes, session_with};
 
 const AUTHOR: &str = "ann@example.org";
 
@@ -334,6 +335,36 @@ fn copies_of_lists_are_signed_by_the_list_and_strangers_only_by_it() {
         .expect(250);
     drained(&server);
     assert_eq!(signatures(&host.contents()[2]), 0);
+}
+
+/// The certificate is stored with the message as its origin; the address alone would not be trusted.
+#[test]
+fn clients_trusted_by_a_certificate_are_signed_for() {
+    let host = Scribe::start(&["PIPELINING", "8BITMIME"], &[]);
+    let server = bare().set("client_networks", "[\"192.0.2.1\"]").route("host.example", &[&host.host()]).prepare();
+    add_keys(&server, "example.org", &[]);
+    let folder = server.folder().to_owned();
+    certificate(&folder, "ca.test", None);
+    certificate(&folder, "app.test", Some("ca.test"));
+    let both = [".pem", ".key"].map(|end| std::fs::read(folder.join(format!("app.test{end}"))).unwrap()).concat();
+    let file = folder.join("app.test.both");
+    std::fs::write(&file, both).unwrap();
+    let certificates = "[tls]\nclient_ca_file = \"ca.test.pem\"\nclient_certificates = [\"app.test\"]\n";
+    server.edit_config(|text| format!("{text}\n{certificates}"));
+    let server = server.run();
+    let file = file.display().to_string();
+    for (n, from) in [AUTHOR, "ann@example.org."].into_iter().enumerate() {
+        let content = format!("@message:From: {from}\\r\\nSubject: x\\r\\n\\r\\nx");
+        let steps = ["EHLO c", "@starttls", "EHLO c", "MAIL FROM:<me@home.example>", "RCPT TO:<bob@host.example>"];
+        let said = session_with(
+            server.address().port(),
+            &["--certificate", &file],
+            &[&steps[..], &[content.as_str(), "QUIT"]].concat(),
+        );
+        assert!(codes(&said).ends_with(&["250", "221"]), "{said:?}");
+        drained(&server);
+        assert_eq!(signatures(&host.contents()[n]), 2, "{from}");
+    }
 }
 
 #[test]

@@ -168,7 +168,8 @@ fn cause_color(cause: Cause) -> Color {
         | Cause::Refused
         | Cause::Unreachable
         | Cause::TimedOut
-        | Cause::Unreadable => Color::Red,
+        | Cause::Unreadable
+        | Cause::Unsigned => Color::Red,
         cause if cause.is_moving() => Color::Green,
         _ => Color::Yellow,
     }
