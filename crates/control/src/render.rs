@@ -277,7 +277,7 @@ pub fn address(a: &AddressView, width: Width) -> String {
     }
     let seen = ago(m.last_seen);
     let last = match m.last.as_str() {
-        "untried" => "never tried".to_owned(),
+        "untried" => "no reply about it yet".to_owned(),
         last => format!("last {} {seen}{}", cut(last, 20), took(", xdelay", m.xdelay_ms)),
     };
     line(&mut out, format_args!("  mailbox   {last}{refused}"));

@@ -95,6 +95,13 @@ impl List {
         if let Some(url) = settings.archive.as_ref().filter(|url| !is_archive_url(url)) {
             fail("archive", format!("`{}` is not an http, https or ftp URL", url.escape_debug()));
         }
+        if let Some(owner) = &settings.owner
+            && owner.as_str().eq_ignore_ascii_case(settings.address.as_str())
+        {
+            let message =
+                format!("the owner `{owner}` is the list itself: name a person, who gets its bounces and reports");
+            fail("owner", message);
+        }
         if settings.post == PostingPolicy::Named(Vec::new()) {
             fail("post", "nobody may post: name at least one address, or use \"members\" or \"anyone\"".to_owned());
         }
@@ -188,6 +195,14 @@ pub(crate) mod tests {
         assert_eq!(std::str::from_utf8(list.header_fields()).unwrap(), expected);
         assert!(names(list.header_fields()).eq(OWN_FIELDS.map(str::as_bytes)));
         assert!(OWN_FIELDS.iter().all(|name| stentor_mail::edited::LIST_FIELDS.contains(name)));
+    }
+
+    #[test]
+    fn a_list_is_not_its_own_owner() {
+        let owner = Some("News@Lists.example.org".parse().unwrap());
+        let errors = List::new(ListSettings { owner, ..settings() }).unwrap_err();
+        assert_eq!(errors.iter().map(|error| error.setting).collect::<Vec<_>>(), ["owner"]);
+        assert!(errors[0].message.contains("is the list itself"), "{errors:?}");
     }
 
     #[test]

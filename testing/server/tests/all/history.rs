@@ -390,7 +390,7 @@ fn connections_and_look_ups_that_fail_count_for_those_who_waited() {
     });
     wait_until("the same in words", || {
         let text = String::from_utf8(server.operator(&["address", "ann@dead.example"]).stdout).expect("text");
-        text.contains("never tried") && text.contains("Connection refused")
+        text.contains("no reply about it yet") && text.contains("Connection refused")
     });
     server.wait_log(&["connect: ", "domains=dead.example:"]);
     let log = server.log().matching(&["connect: ", "domains=dead.example:"]);
