@@ -237,8 +237,12 @@ impl Scheduler {
             }
         } else if small {
             for id in store.pending_of(no) {
-                // Recipients that a clock from before the start keeps back wait there from the beginning.
-                if !(has_clocks && self.failure.keeps_recalled_back(no, id, now)) {
+                // Recipients that a clock from before the start keeps back wait there from the beginning, unless a
+                // standing bounce covers them.
+                let waits = has_clocks
+                    && !self.choice(store, now).bounce_at(store.book.domain(id), no)
+                    && self.failure.keeps_recalled_back(no, id, now);
+                if !waits {
                     self.make_ready(store, no, id, now);
                 }
             }
