@@ -7,7 +7,8 @@ use super::raw::Section;
 
 const HTTPS: &str = "https://";
 
-/// Checks an address for links, and returns it without a trailing slash. `serves_https`: links can use our own listener.
+/// Checks an address for links, and returns it without a trailing slash. `serves_https`: links can use our own
+/// listener.
 pub(super) fn base(section: &Section<'_>, text: &Spot<&str>, serves_https: bool) -> Option<String> {
     let base = text.value.trim_end_matches('/');
     if is_base(base) {

@@ -71,8 +71,8 @@ impl OwnFields {
         self.fields.is_empty()
     }
 
-    /// Appends the fields of a copy, each one line. A field with a character that is not printable ASCII, or that is too
-    /// long, is left out: such values are in no address that fits in one.
+    /// Appends the fields of a copy, each one line. A field with a character that is not printable ASCII, or that is
+    /// too long, is left out: such values are in no address that fits in one.
     pub fn render(&self, values: &CopyValues<'_>, out: &mut Vec<u8>) {
         for field in &self.fields {
             let value = field.value.render(values, "");

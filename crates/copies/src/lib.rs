@@ -1,8 +1,8 @@
 //! What a copy has of its own: its return path (VERP), its unsubscribe link (RFC 8058), and further header fields.
 //!
-//! Promise: everything is computed from the message, the recipient and the server's [`CopyKey`] when the copy is sent, so
-//! that nothing is stored per recipient. Whatever the values contain, a return path is a valid address and a field is
-//! one line. Tags and tokens are sealed by the key: nobody else can create one or alter one for another recipient.
+//! Promise: everything is computed from the message, the recipient and the server's [`CopyKey`] when the copy is sent,
+//! so that nothing is stored per recipient. Whatever the values contain, a return path is a valid address and a field
+//! is one line. Tags and tokens are sealed by the key: nobody else can create one or alter one for another recipient.
 //!
 //! Failure: a recipient whose address fits no return path gets the sender's own.
 

@@ -1,8 +1,8 @@
 //! One-click unsubscribing (RFC 8058): a link for one recipient of one list or sender, and the fields that carry it.
 //!
-//! A token is everything that the server needs to know, sealed: layout version, day, kind and length of the scope, scope,
-//! recipient, and 16 octets of HMAC-SHA-256, in base64url. The seal is compared in constant time before anything else is
-//! examined.
+//! A token is everything that the server needs to know, sealed: layout version, day, kind and length of the scope,
+//! scope, recipient, and 16 octets of HMAC-SHA-256, in base64url. The seal is compared in constant time before
+//! anything else is examined.
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hmac::Mac as _;

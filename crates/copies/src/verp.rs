@@ -1,8 +1,8 @@
 //! Variable envelope return paths: the recipient in the return path of its copy, so that a bounce says for whom it is
 //! even if its text does not.
 //!
-//! A [`VerpTemplate`] renders the path, and reads it again when a bounce comes back. `{tag}` proves that this server sent
-//! such a copy; without it anybody who knows the form can write one.
+//! A [`VerpTemplate`] renders the path, and reads it again when a bounce comes back. `{tag}` proves that this server
+//! sent such a copy; without it anybody who knows the form can write one.
 
 use stentor_mail::address::Address;
 
@@ -42,8 +42,8 @@ impl VerpTemplate {
         VerpTemplate { template: fixed("+{tag}-") }
     }
 
-    /// Parses a template. It begins with `{local}`, has `{user}`, a text and `{host}`, and ends with `@{domain}`, so that
-    /// a return path can be read again.
+    /// Parses a template. It begins with `{local}`, has `{user}`, a text and `{host}`, and ends with `@{domain}`, so
+    /// that a return path can be read again.
     ///
     /// # Errors
     /// The template has another form.

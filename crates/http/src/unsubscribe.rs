@@ -4,8 +4,8 @@
 //! changes nothing. GET changes nothing, since link scanners follow every link: it shows a page whose button posts. The
 //! body of a POST is not needed, because the link says everything, and is not read.
 //!
-//! Failure: a link that is foreign, altered or expired: 404, always the same, after one digest of its octets and without
-//! a look at the registry. If the entry cannot be stored: 503; mail providers try again.
+//! Failure: a link that is foreign, altered or expired: 404, always the same, after one digest of its octets and
+//! without a look at the registry. If the entry cannot be stored: 503; mail providers try again.
 
 use axum::Router;
 use axum::extract::{Path, State};
