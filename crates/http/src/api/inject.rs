@@ -7,6 +7,7 @@
 //! `message/rfc822` is streamed, a piece at a time in memory, with sender and recipients in the query; JSON is held as
 //! a whole, within the memory for bodies. A submission is completed even if its client has gone.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
 use super::RETRY_AFTER_S;
 use super::answers::{ErrorBody, InjectedMessage, InjectionResult, RefusedRcptView};
 use super::idempotency::{KEY_BYTES_MAX, KeyState};
-use super::merge::{self, ValuesByRecipient};
+use super::merge;
 use crate::auth::Caller;
 use crate::{Http, problem};
 
@@ -69,7 +70,7 @@ struct Order {
     message_base64: Option<String>,
     /// Merge values by recipient and name; those of the empty address are for all.
     #[serde(default)]
-    values: ValuesByRecipient,
+    values: BTreeMap<String, BTreeMap<String, String>>,
     /// Send even if some recipients are refused.
     #[serde(default)]
     partial: bool,

@@ -1,6 +1,6 @@
 //! Merge values of a submission: checked against its message before anything is accepted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use memchr::memmem;
 use stentor_copies::MergeRows;
@@ -13,7 +13,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 512 * 1024;
 pub(super) const ADDRESS: &str = "address";
 
 /// Values by recipient and name; those of the empty address are for all.
-pub(super) type ValuesByRecipient = HashMap<String, HashMap<String, String>>;
+pub(super) type ValuesByRecipient = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Returns the stored form of the values. `message`: as it was submitted.
 ///
@@ -25,7 +25,7 @@ pub(super) fn table(values: ValuesByRecipient, recipients: &[Address], message: 
     }
     let survey = MergeSurvey::of(&with_crlf(message)).map_err(|error| error.to_string())?;
     let mut rows = MergeRows::default();
-    let mut by_address: HashMap<String, HashMap<String, String>> = HashMap::with_capacity(values.len());
+    let mut by_address: HashMap<String, BTreeMap<String, String>> = HashMap::with_capacity(values.len());
     for (address, values) in values {
         for name in values.keys() {
             let is_name = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_';
@@ -56,12 +56,12 @@ pub(super) fn table(values: ValuesByRecipient, recipients: &[Address], message: 
         }
     }
     if let Some(charset) = &survey.foreign_charset
-        && by_address.values().flat_map(HashMap::values).any(|value| !value.is_ascii())
+        && by_address.values().flat_map(BTreeMap::values).any(|value| !value.is_ascii())
     {
         return Err(format!("a part with placeholders is in {charset}; values beyond ASCII need charset=utf-8"));
     }
     for (address, values) in by_address {
-        rows.add(&address, values).map_err(|error| error.to_string())?;
+        rows.add(&address, values.into_iter().collect()).map_err(|error| error.to_string())?;
     }
     rows.encode().map_err(|error| error.to_string())
 }

@@ -1,9 +1,11 @@
 //! Copies of their own (docs/operate/copies.md): return paths, unsubscribe links and fields, for lists and for the mail
 //! of managers.
 
+use serde_json::json;
 use stentor_harness::{Answer, Builder, Server, wait_until};
 
 use crate::dkim::{add_keys, assert_signed};
+use crate::http_auth::with_token;
 use crate::kit::{bare, drained};
 use crate::scribe::Scribe;
 
@@ -104,7 +106,7 @@ fn one_click_ends_the_copies_of_one_subscriber() {
     // What was answered survives.
     server.kill();
     server.start_again();
-    post(&server, 2);
+    post(&server, 11);
     assert_eq!(host.heard("RCPT TO:<ann@").len(), 3, "nothing after the link was used");
     assert_eq!(host.heard("RCPT TO:<bob@").len(), 4);
     // Other hosts' names show nothing but these pages.
@@ -150,11 +152,13 @@ fn a_managers_mail_gets_paths_and_links() {
         texts(&host).iter().all(|text| text.matches("List-Unsubscribe:").count() == 1 && !text.contains("old.example"))
     );
     unsubscribe(&server, &link(&host, "<ann@")).expect(200);
-    send(3);
+    // The manager is told, and ends the subscription.
+    let refused = server.smtp().send("talk+bounces-7@manager.test", &["ann@host.example"], POST.as_bytes());
+    assert_eq!(refused.code, 550, "{refused:?}");
     // Other senders are not concerned, and share transactions.
     let to = ["ann@host.example", "bob@host.example"];
     server.smtp().send("x@other.test", &to, POST.as_bytes()).expect(250);
-    assert_eq!(drained(&server).delivered, 5);
+    assert_eq!(drained(&server).delivered, 4);
     assert_eq!(host.heard("MAIL FROM:<x@other.test>").len(), 1);
 }
 
@@ -171,4 +175,86 @@ fn a_reload_gives_waiting_copies_their_own() {
     assert_eq!(drained(&server).delivered, 3);
     wait_until("all copies", || host.heard("MAIL").len() == 3);
     assert_eq!(host.heard("MAIL FROM:<news-bounces+ann=host.example@lists.test>").len(), 1);
+}
+
+/// Values are stored with the message, and each copy has its recipient's alone.
+#[test]
+fn merge_values_survive_a_crash_and_reach_their_recipient_alone() {
+    let host = host();
+    let builder = bare().route("host.example", &[&host.host()]).set("http.listen", "[\"127.0.0.1:0\"]");
+    let (mut server, token) = with_token(builder);
+    add_keys(&server, "shop.test", &[]);
+    assert!(server.operator(&["reload"]).status.success());
+    assert!(server.operator(&["queue-only", "--all"]).status.success());
+    let message = "From: shop@shop.test\nTo: {{name}} <{{address}}>\nSubject: Hello {{name}}\nMIME-Version: 1.0\n\
+                   Content-Type: multipart/alternative; boundary=b\n\n--b\nContent-Type: text/plain; charset=utf-8\n\
+                   Content-Transfer-Encoding: base64\n\nRGVhciB7e25hbWV9fSwK\n--b\nContent-Type: text/html; charset=utf-8\n\n\
+                   <b>{{name}}</b> of {{shop}}\n--b--\n";
+    let order = json!({
+        "sender": "shop@shop.test", "recipients": ["ann@host.example", "bob@host.example"], "message": message,
+        "values": {"": {"shop": "Us"}, "ann@host.example": {"name": "Ann"}, "bob@host.example": {"name": "B\u{f6}b <i>"}},
+    });
+    let post = |server: &Server, order: &serde_json::Value| {
+        server.http("POST", "/api/v1/messages").token(&token).json(order).send()
+    };
+    let mut missing = order.clone();
+    missing["values"]["bob@host.example"] = json!({});
+    let refused = post(&server, &missing).expect(400).text();
+    assert!(refused.contains("no value of {{name}} for bob@host.example"), "{refused}");
+    let id = post(&server, &order).expect(201).json()["messages"][0]["id"].as_str().expect("an id").to_owned();
+    let stored = server.operator(&["queue", "cat", &id, "--all"]);
+    let stored = String::from_utf8(stored.stdout).expect("UTF-8");
+    assert!(stored.contains("{{shop}}") && stored.ends_with("--b--\r\n") && !stored.contains("SMV1"), "{stored}");
+    server.kill();
+    server.start_again();
+    assert!(server.operator(&["queue-only", "--all", "--end"]).status.success());
+    assert_eq!(drained(&server).delivered, 2);
+    let rcpts = host.heard("RCPT");
+    for (n, text) in texts(&host).iter().enumerate() {
+        let (own, other) = if rcpts[n].contains("ann@") { ("Ann", "B\u{f6}b") } else { ("B=C3=B6b &lt;i&gt;", "Ann") };
+        assert!(text.contains(&format!("<b>{own}</b> of Us")), "{text}");
+        assert!(!text.contains("{{") && !text.contains(other), "{text}");
+    }
+    let ann = texts(&host).into_iter().find(|text| text.contains("ann@host.example")).expect("Ann's copy");
+    assert!(ann.contains("To: Ann <ann@host.example>\r\nSubject: Hello Ann\r\n"), "{ann}");
+    assert_signed(&server, &host.contents(), &["shop.test"]);
+    let mails = host.heard("MAIL");
+    for (content, mail) in host.contents().iter().zip(&mails) {
+        assert!(mail.split(' ').any(|word| *word == format!("SIZE={}", content.len())), "{mail}");
+    }
+}
+
+/// Who bounces is read from the return path, and why from the report; a sealed complaint ends the membership.
+#[test]
+fn bounces_and_complaints_come_back_to_their_copy() {
+    let host = host();
+    let server = newsletter(&host).start();
+    post(&server, 3);
+    let path = |name: &str| {
+        let at = host.heard("RCPT").iter().rposition(|rcpt| rcpt.contains(name)).expect("its copy");
+        host.heard("MAIL")[at].split(['<', '>']).nth(1).expect("a path").to_owned()
+    };
+    let bounce = "From: MAILER-DAEMON@host.example\r\nSubject: failed\r\nContent-Type: multipart/report;\r\n \
+                  report-type=delivery-status; boundary=r\r\n\r\n--r\r\n\r\nSorry.\r\n--r\r\nContent-Type: message/delivery-status\r\n\r\n\
+                  Reporting-MTA: dns; host.example\r\n\r\nFinal-Recipient: rfc822; other@host.example\r\nAction: failed\r\n\
+                  Status: 5.1.1\r\nDiagnostic-Code: smtp; 550 5.1.1 User unknown\r\n--r--\r\n";
+    server.smtp().send("", &[&path("<ann@")], bounce.as_bytes()).expect(250);
+    server.wait_log(&["report: list=news, to=<ann@host.example>, sealed, action=failed, cause=no_mailbox"]);
+    let forged = path("<ann@").replace("-ann=", "-bob=");
+    server.smtp().send("", &[&forged], bounce.as_bytes()).expect(250);
+    server.wait_log(&["report: list=news, to=<bob@host.example>, unproven, action=failed"]);
+    let complaint = |original: &str| {
+        format!(
+            "From: fbl@host.example\r\nSubject: complaint\r\nContent-Type: multipart/report; report-type=feedback-report; boundary=r\r\n\r\n\
+             --r\r\n\r\nA complaint.\r\n--r\r\nContent-Type: message/feedback-report\r\n\r\nFeedback-Type: abuse\r\nUser-Agent: x/1\r\n\
+             Version: 1\r\nOriginal-Mail-From: <{original}>\r\n\r\n--r\r\nContent-Type: message/rfc822\r\n\r\n{POST}--r--\r\n"
+        )
+    };
+    server.smtp().send("fbl@host.example", &["news-bounces@lists.test"], complaint(&forged).as_bytes()).expect(250);
+    post(&server, 6);
+    let real = path("<bob@");
+    server.smtp().send("fbl@host.example", &["news-bounces@lists.test"], complaint(&real).as_bytes()).expect(250);
+    server.wait_log(&["report: list=news, to=<bob@host.example>, sealed, action=complained"]);
+    post(&server, 8);
+    assert_eq!(host.heard("RCPT TO:<bob@").len(), 2);
 }
