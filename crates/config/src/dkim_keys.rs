@@ -109,7 +109,7 @@ fn too_long(bits: usize) -> Option<String> {
     (bits > RSA_BITS_USUAL_MAX).then(|| {
         format!(
             "the RSA key has {bits} bits; many receivers verify only up to {RSA_BITS_USUAL_MAX} and count the signature \
-             as failed: make one of 2048 bits with `stentor dkim new`"
+             as failed: make one of 2048 bits with `stentor dkim new DOMAIN`"
         )
     })
 }

@@ -104,7 +104,13 @@ mod tests {
 
     #[test]
     fn fields_have_the_copys_values() {
-        let values = CopyValues { sender: "b@l.example", recipient: "ann@x.example", list: "news", message: "9F" };
+        let values = CopyValues {
+            sender: "b@l.example",
+            membership_sender: "b@l.example",
+            recipient: "ann@x.example",
+            list: "news",
+            message: "9F",
+        };
         let fields = ["Feedback-ID: {message}:{list}:example", "X-To:{recipient}"];
         let fields = fields.map(|text| FieldTemplate::parse(text).unwrap());
         let own = OwnFields::new(fields.to_vec()).unwrap();

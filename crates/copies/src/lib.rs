@@ -87,8 +87,13 @@ mod tests {
         let fields = OwnFields::new(vec![FieldTemplate::parse("Feedback-ID: {list}:x").unwrap()]).unwrap();
         let settings = CopySettings { verp: Some(VerpTemplate::tagged()), one_click: true, fields };
         let key = CopyKey::new(&[1; KEY_BYTES]);
-        let values =
-            CopyValues { sender: "news-bounces@l.example", recipient: "ann@x.example", list: "news", message: "1" };
+        let values = CopyValues {
+            sender: "news-bounces@l.example",
+            membership_sender: "news-bounces@l.example",
+            recipient: "ann@x.example",
+            list: "news",
+            message: "1",
+        };
         let issuer = Issuer { key: &key, link_base: Some("https://l.example"), now_ms: 0 };
         let own = settings.render(&values, issuer);
         let text = String::from_utf8(own.fields.clone()).unwrap();

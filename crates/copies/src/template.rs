@@ -5,8 +5,10 @@ use std::fmt;
 /// Values that differ by copy or message.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyValues<'a> {
-    /// Envelope sender; not null.
+    /// Envelope sender as other hosts see it; not null.
     pub sender: &'a str,
+    /// Envelope sender as it was submitted, by which mail is suppressed.
+    pub membership_sender: &'a str,
     pub recipient: &'a str,
     /// Name of the list; empty for other mail.
     pub list: &'a str,
@@ -126,7 +128,13 @@ mod tests {
 
     #[test]
     fn values_replace_their_names() {
-        let values = CopyValues { sender: "news@l.example", recipient: "ann@x.example", list: "news", message: "9F" };
+        let values = CopyValues {
+            sender: "news@l.example",
+            membership_sender: "news@l.example",
+            recipient: "ann@x.example",
+            list: "news",
+            message: "9F",
+        };
         let template = Template::parse("a{local}+{tag}-{user}={host}@{domain} {list}{message}{recipient}").unwrap();
         assert_eq!(template.render(&values, "t"), "anews+t-ann=x.example@l.example news9Fann@x.example");
         assert_eq!(Template::parse("").unwrap().render(&values, ""), "");

@@ -40,7 +40,7 @@ impl Membership {
     pub fn of(values: &CopyValues<'_>) -> Membership {
         let recipient = values.recipient.to_owned();
         if values.list.is_empty() {
-            Membership::Sender { sender: values.sender.to_owned(), recipient }
+            Membership::Sender { sender: values.membership_sender.to_owned(), recipient }
         } else {
             Membership::List { list: values.list.to_owned(), recipient }
         }

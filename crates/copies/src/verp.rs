@@ -159,7 +159,10 @@ mod tests {
     }
 
     fn path(template: &VerpTemplate, recipient: &str) -> Option<String> {
-        template.render(&CopyValues { sender: SENDER, recipient, list: "news", message: "1" }, &key())
+        template.render(
+            &CopyValues { sender: SENDER, membership_sender: SENDER, recipient, list: "news", message: "1" },
+            &key(),
+        )
     }
 
     #[test]
@@ -188,7 +191,7 @@ mod tests {
         for recipient in ["\"a b\"@x.example", "a@[192.0.2.1]", "\u{fc}@x.example", &long, "a"] {
             assert_eq!(path(&VerpTemplate::tagged(), recipient), None, "{recipient}");
         }
-        let values = CopyValues { sender: "", recipient: "a@x.example", list: "", message: "" };
+        let values = CopyValues { sender: "", membership_sender: "", recipient: "a@x.example", list: "", message: "" };
         assert_eq!(VerpTemplate::plain().render(&values, &key()), None);
     }
 

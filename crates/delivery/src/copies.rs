@@ -36,6 +36,7 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
     let message = assignment.id.to_string();
     let values = CopyValues {
         sender: assignment.wire_sender(),
+        membership_sender: &assignment.sender,
         recipient: assignment.address(0),
         list: &assignment.list,
         message: &message,

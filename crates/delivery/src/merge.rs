@@ -61,6 +61,13 @@ pub fn render(core: &Core, assignment: &mut Assignment) -> Result<(), ContentErr
     let (mut converter, mut merged) = (Converter::merging(values), Vec::with_capacity(message.len() + 256));
     let result = converter.push(&message, &mut merged).and_then(|()| converter.finish(&mut merged));
     result.map_err(|error| ContentError::Unfit(NOT_MERGEABLE, format!("the message cannot be merged: {error}")))?;
+    // The recipient's address was rewritten after its values were stored.
+    if let Some(name) = converter.unmerged_names().next() {
+        return Err(ContentError::Unfit(
+            NOT_MERGEABLE,
+            format!("there is no value for {{{{{name}}}}} for this address"),
+        ));
+    }
     assignment.size = assignment.size - len + merged.len() as u64;
     assignment.body = Some(Arc::new(merged));
     assignment.is_merged = true;

@@ -63,7 +63,7 @@ async fn unsubscribe(State(http): State<Http>, Path(token): Path<String>) -> Res
             tracing::error!(?membership, %error, "a valid unsubscribe link cannot be entered in the registry");
             missing()
         }
-        _ => later(StatusCode::SERVICE_UNAVAILABLE, "60", "This cannot be stored at the moment. Try again later."),
+        _ => later(StatusCode::SERVICE_UNAVAILABLE, "60", "Your request could not be saved. Try again later."),
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! subject,scope,reason,source,note,since,expires
 //! ann@example.org,everything,complaint,fbl,,2026-11-30T12:00:00Z,
-//! @example.net,list:news,operator,uid 0 (root),"closed, says their postmaster",2026-11-30T12:00:00Z,2027-01-01
+//! @example.net,list:news,operator,uid=0(root) pid=812,"closed, says their postmaster",2026-11-30T12:00:00Z,2027-01-01
 //! ```
 //!
 //! The first line names the columns, in any order; only `subject` (or `address`, `email`) is required. Exports have all

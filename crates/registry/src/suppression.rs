@@ -62,7 +62,7 @@ pub struct SuppressionKey {
 pub struct Suppression {
     pub key: SuppressionKey,
     pub reason: SuppressionReason,
-    /// Who or what entered it: `one-click`, `uid 0 (root)`.
+    /// Who or what entered it: `one-click`, `uid=0(root) pid=812`.
     pub source: Box<str>,
     /// Free text; may be empty.
     pub note: Box<str>,

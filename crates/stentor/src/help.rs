@@ -40,8 +40,7 @@ Act (most take --dry-run, to count first):
   queue-only, post  Accept mail without delivering it; pause or cancel a post
 Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
-  batchstat         Chart of a day
-  bounces           Why mail was not delivered; what a bounce message reports
+  batchstat, bounces  Chart of a day; why mail was not delivered
 Set up:
   explain, policy   What rules do with a recipient; replay of recent mail
   http-password, http-token  Hash a console password, create an API token

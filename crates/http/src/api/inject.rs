@@ -30,6 +30,7 @@ use stentor_core::observer::TraceParent;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::{Enhanced, Reply};
+use stentor_policy::AddressClass;
 use stentor_push::telemetry::trace_parent;
 use stentor_sessions::{ClientName, ClientProof, Origin, Speaker, Stranger, Transaction};
 use stentor_smtp::server::{self, MailFrom, RcptTo, TextBody};
@@ -219,6 +220,7 @@ async fn take(
                 text.extend_from_slice(&part);
             }
             let mut order: Order = serde_json::from_slice(&text).map_err(|error| Failure::Bad(error.to_string()))?;
+            let request_bytes = text.len();
             drop(text);
             order.parent = parent;
             let message = match (order.message.take(), order.message_base64.take()) {
@@ -233,8 +235,7 @@ async fn take(
                 return Err(Failure::TooLarge(format!("the message exceeds {size_max} octets")));
             }
             if !order.values.is_empty() {
-                let (values, recipients) = (std::mem::take(&mut order.values), recipients_of(&order, &settings)?);
-                order.merge = merge::table(values, &recipients, &message).map_err(Failure::Bad)?;
+                order.merge = merge_table(&mut order, &settings, message.clone(), request_bytes).await?;
             }
             let (one, parts) = tokio::sync::mpsc::channel(2);
             // There is room for both; an empty message has no first part.
@@ -245,6 +246,30 @@ async fn take(
         }
         _ => Err(Failure::Bad("Content-Type must be message/rfc822 or application/json".to_owned())),
     }
+}
+
+/// Returns the stored form of an order's merge values.
+async fn merge_table(
+    order: &mut Order,
+    settings: &Settings,
+    message: Vec<u8>,
+    request_bytes: usize,
+) -> Result<Vec<u8>, Failure> {
+    if request_bytes > merge::REQUEST_BYTES_MAX {
+        let max = merge::REQUEST_BYTES_MAX;
+        return Err(Failure::TooLarge(format!("a request with `values` may have at most {max} octets: split it")));
+    }
+    let recipients = recipients_of(order, settings)?;
+    let loopback = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    let is_local = |to: &&Address| !matches!(settings.policy.rcpt(loopback, to), AddressClass::Relay);
+    if let Some(local) = recipients.iter().find(is_local) {
+        return Err(Failure::Bad(format!(
+            "{local} is a list or an alias: `values` are for the addresses that get mail"
+        )));
+    }
+    let values = std::mem::take(&mut order.values);
+    let made = tokio::task::spawn_blocking(move || merge::table(values, &recipients, &message)).await;
+    made.map_err(|_| Failure::Bad("the server is stopping".to_owned()))?.map_err(Failure::Bad)
 }
 
 /// Parses `sender=A&recipient=B&recipient=C&list=NAME&partial=true`.

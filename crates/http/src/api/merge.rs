@@ -1,6 +1,6 @@
 //! Merge values of a submission: checked against its message before anything is accepted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use memchr::memmem;
 use stentor_copies::MergeRows;
@@ -9,6 +9,8 @@ use stentor_mime::recode::{MERGE_NAME_BYTES_MAX, MergeSurvey};
 
 /// Largest message with merge values: each copy is made in memory.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512 * 1024;
+/// Largest request with merge values: in memory they take many times their text.
+pub(super) const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The value that every recipient has.
 pub(super) const ADDRESS: &str = "address";
 
@@ -24,6 +26,10 @@ pub(super) fn table(values: ValuesByRecipient, recipients: &[Address], message: 
         return Err(format!("a message with `values` may have at most {MESSAGE_BYTES_MAX} octets"));
     }
     let survey = MergeSurvey::of(&with_crlf(message)).map_err(|error| error.to_string())?;
+    if let Some(place) = &survey.unmerged {
+        return Err(format!("a placeholder is in {place}, where no values are merged"));
+    }
+    let known_recipients: HashSet<String> = recipients.iter().map(|to| to.as_str().to_ascii_lowercase()).collect();
     let mut rows = MergeRows::default();
     let mut by_address: HashMap<String, BTreeMap<String, String>> = HashMap::with_capacity(values.len());
     for (address, values) in values {
@@ -31,19 +37,21 @@ pub(super) fn table(values: ValuesByRecipient, recipients: &[Address], message: 
             let is_name = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_';
             if name.is_empty() || name.len() > MERGE_NAME_BYTES_MAX || !name.bytes().all(is_name) {
                 return Err(format!(
-                    "{name:?} is not a name of a value: use up to {MERGE_NAME_BYTES_MAX} letters, digits and _"
+                    "{name:?} is not a valid value name: use up to {MERGE_NAME_BYTES_MAX} letters, digits and _"
                 ));
             }
         }
+        let mut key = String::new();
         if !address.is_empty() {
-            let known: Address = address.parse().map_err(|error| format!("values of {address:?}: {error}"))?;
-            if !recipients.iter().any(|to| to.as_str().eq_ignore_ascii_case(known.as_str())) {
-                return Err(format!("values of {address:?}, which is not a recipient"));
+            let known: Address = address.parse().map_err(|error| format!("values for {address:?}: {error}"))?;
+            key = known.as_str().to_ascii_lowercase();
+            if !known_recipients.contains(&key) {
+                return Err(format!("values for {address:?}, which is not a recipient"));
             }
-            by_address.insert(known.as_str().to_ascii_lowercase(), values);
-            continue;
         }
-        by_address.insert(address, values);
+        if by_address.insert(key, values).is_some() {
+            return Err(format!("values for {address:?} twice: case does not tell addresses apart"));
+        }
     }
     let for_all = by_address.get("").cloned().unwrap_or_default();
     for to in recipients {
@@ -52,7 +60,7 @@ pub(super) fn table(values: ValuesByRecipient, recipients: &[Address], message: 
             name == ADDRESS || for_all.contains_key(name) || own.is_some_and(|own| own.contains_key(name))
         };
         if let Some(name) = survey.names.iter().find(|name| !has(name)) {
-            return Err(format!("no value of {{{{{name}}}}} for {to}"));
+            return Err(format!("no value for {{{{{name}}}}} for recipient {to}"));
         }
     }
     if let Some(charset) = &survey.foreign_charset
@@ -98,10 +106,15 @@ mod tests {
         let message = "Subject: {{name}}\n\n{{shop}} {{address}}\n";
         let all = [("", "shop", "Us"), ("Ann@x.example", "name", "Ann"), ("bob@x.example", "name", "Bob")];
         assert!(check(&all, message).is_ok());
-        assert_eq!(check(&all[..2], message).unwrap_err(), "no value of {{name}} for bob@x.example");
+        assert_eq!(check(&all[..2], message).unwrap_err(), "no value for {{name}} for recipient bob@x.example");
         assert!(check(&[("cid@x.example", "name", "C")], "\n").unwrap_err().contains("not a recipient"));
-        assert!(check(&[("", "a b", "C")], "\n").unwrap_err().contains("not a name"));
+        assert!(check(&[("", "a b", "C")], "\n").unwrap_err().contains("not a valid value name"));
         assert!(check(&[("", "a", "x\ny")], "\n").unwrap_err().contains("control character"));
+        assert!(
+            check(&[("ann@x.example", "a", "1"), ("Ann@x.example", "a", "2")], "\n").unwrap_err().contains("twice")
+        );
+        let elsewhere = check(&[("", "a", "1")], "List-Unsubscribe: <https://x/{{a}}>\n\n").unwrap_err();
+        assert!(elsewhere.contains("List-Unsubscribe"), "{elsewhere}");
         let latin = "Content-Type: text/plain; charset=iso-8859-1\n\n{{a}}\n";
         assert!(check(&[("", "a", "u")], latin).is_ok());
         assert!(check(&[("", "a", "\u{fc}")], latin).unwrap_err().contains("iso-8859-1"));

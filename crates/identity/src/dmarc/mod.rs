@@ -92,7 +92,12 @@ fn applied<'a>(walk: &'a TreeWalk, domain: &str, out: &mut Findings) -> Option<A
         return None;
     }
     let organization = walk.organization();
-    let step = if own.records == 1 { own } else { walk.step(organization)? };
+    let step = match walk.step(organization)? {
+        _ if own.records == 1 => own,
+        // The record of the public suffix applies where there is no other.
+        of_organization if of_organization.records == 0 => walk.suffix_step().unwrap_or(of_organization),
+        of_organization => of_organization,
+    };
     match &step.policy {
         None => {
             let text = format!("v=DMARC1; p=none; rua=mailto:postmaster@{domain}");

@@ -60,6 +60,11 @@ fn names(domain: &str) -> Vec<String> {
 }
 
 impl TreeWalk {
+    /// The step with the record of a public suffix.
+    pub fn suffix_step(&self) -> Option<&Step> {
+        self.0.iter().find(|step| step.public_suffix() == PublicSuffix::Yes)
+    }
+
     pub fn step(&self, domain: &str) -> Option<&Step> {
         self.0.iter().find(|step| step.domain == domain)
     }

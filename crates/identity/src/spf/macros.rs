@@ -84,8 +84,8 @@ fn value(inner: &str, values: &MacroValues<'_>) -> Option<String> {
         'i' => dotted(values.client),
         'v' => if values.client.is_ipv4() { "in-addr" } else { "ip6" }.to_owned(),
         'h' => values.helo.to_owned(),
-        // Deprecated, no receiver needs a name here; the others only occur in explanations.
-        'p' | 'c' | 'r' | 't' => "unknown".to_owned(),
+        // Deprecated; no receiver needs a name here. `c`, `r` and `t` may only occur in explanations.
+        'p' => "unknown".to_owned(),
         _ => return None,
     };
     let delimiters = if delimiters.is_empty() { "." } else { delimiters };

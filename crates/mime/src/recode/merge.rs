@@ -1,11 +1,11 @@
 //! Puts values into the placeholders of a message, `{{name}}`: merge fields.
 //!
 //! Promise: what readers decode is the text with the values, whatever the transfer encoding: encoded texts are decoded
-//! and become quoted-printable, and header fields get encoded words (RFC 2047). In HTML, values are escaped; in address
-//! fields they are quoted, so that a name cannot add an address; nothing in a value can end a part. Parts without a
-//! placeholder are not changed. Values go into the texts (`text/*`) of the message itself and into the header fields
-//! that people read; not into attached messages, signed or encrypted parts, and texts over
-//! [`HOLD_BYTES_MAX`](super::HOLD_BYTES_MAX).
+//! and become quoted-printable, and header fields get encoded words (RFC 2047). In HTML, values are escaped; in
+//! address fields they are quoted, so that a name cannot add an address; nothing in a value can end a part. Parts
+//! without a placeholder are not changed. Values add at most [`ADDED_BYTES_MAX`] octets, whatever the placeholders.
+//! Values go into the texts (`text/*`) of the message itself and into the header fields that people read; not into
+//! attached messages, signed or encrypted parts, and texts over [`HOLD_BYTES_MAX`](super::HOLD_BYTES_MAX).
 //!
 //! A placeholder is two braces, a name of 1 to [`NAME_BYTES_MAX`] ASCII letters, digits and `_`, and two braces. One
 //! without a value stays as it is; [`MergeSurvey`] names all of a message beforehand.
@@ -29,6 +29,9 @@ pub const NAME_BYTES_MAX: usize = 64;
 const ADDRESS_FIELDS: [&str; 4] = ["From", "Reply-To", "To", "Cc"];
 const TEXT_FIELDS: [&str; 3] = ["Subject", "Comments", "Keywords"];
 
+/// Most octets of values in a message, as they are written.
+pub const ADDED_BYTES_MAX: usize = 1024 * 1024;
+
 /// Values by name.
 pub type MergeValues = HashMap<String, String>;
 
@@ -37,6 +40,8 @@ pub type MergeValues = HashMap<String, String>;
 pub struct MergeSurvey {
     /// Names of its placeholders.
     pub names: BTreeSet<String>,
+    /// A place with a placeholder in which no values are put.
+    pub unmerged: Option<String>,
     /// A charset other than UTF-8 of a text with placeholders: values beyond ASCII would be misread there.
     pub foreign_charset: Option<String>,
 }
@@ -59,6 +64,8 @@ impl MergeSurvey {
 #[derive(Debug)]
 pub(super) struct Merging {
     values: MergeValues,
+    /// Octets that values have added.
+    added: usize,
     survey: MergeSurvey,
     /// Whether the message's own header is done.
     has_header: bool,
@@ -75,8 +82,13 @@ enum Place {
 impl Converter {
     /// A converter that puts these values into a message.
     pub fn merging(values: MergeValues) -> Converter {
-        let merging = Merging { values, survey: MergeSurvey::default(), has_header: false };
+        let merging = Merging { values, added: 0, survey: MergeSurvey::default(), has_header: false };
         Converter { merging: Some(Box::new(merging)), ..Converter::with(Octets::Keep) }
+    }
+
+    /// Names of the placeholders that had no value.
+    pub fn unmerged_names(&self) -> impl Iterator<Item = &str> {
+        self.merging.iter().flat_map(|merging| &merging.survey.names).map(String::as_str)
     }
 
     /// Handles a complete header section: decides which kind of part follows.
@@ -117,6 +129,7 @@ impl Converter {
     ) -> Result<(), ConvertError> {
         self.state = State::Copy;
         let merged = self.merged_text(header, facts, body, stop);
+        self.merging.as_ref().map_or(Ok(()), |merging| merging.check())?;
         let Some(text) = merged else {
             header::write_kept(header, facts, Octets::Keep, out)?;
             out.extend_from_slice(body);
@@ -141,7 +154,10 @@ impl Converter {
     /// The decoded text with its values, without the line end that belongs to a delimiter; `None` if nothing changes.
     fn merged_text(&mut self, header: &[u8], facts: &Facts, body: &[u8], stop: Stop) -> Option<Vec<u8>> {
         let body = match stop {
-            Stop::Full { .. } => return None,
+            Stop::Full { .. } => {
+                self.merging.as_mut()?.note_unmerged("a text part over 256 KiB");
+                return None;
+            }
             Stop::Delimiter => body.strip_suffix(b"\r\n")?,
             Stop::Eof => body,
         };
@@ -151,7 +167,8 @@ impl Converter {
         };
         let merging = self.merging.as_mut()?;
         let declared = content_type(header);
-        let place = if declared.value == "text/html" { Place::Html } else { Place::Text };
+        let is_markup = ["html", "xml"].iter().any(|markup| declared.value.contains(markup));
+        let place = if is_markup { Place::Html } else { Place::Text };
         let charset =
             declared.param(ParamName::Charset).map(|param| String::from_utf8_lossy(&param.octets).into_owned());
         let is_foreign = |name: &String| !["utf-8", "us-ascii"].iter().any(|known| name.eq_ignore_ascii_case(known));
@@ -176,15 +193,30 @@ impl Merging {
             } else if is_in(&TEXT_FIELDS) || name.len() > 2 && name[..2].eq_ignore_ascii_case(b"X-") {
                 Place::Text
             } else {
+                if has_placeholder(raw) {
+                    self.note_unmerged(&String::from_utf8_lossy(name));
+                }
                 out.extend_from_slice(raw);
                 continue;
             };
+            if has_word_placeholder(raw) {
+                self.note_unmerged("an encoded word");
+            }
             match self.substitute(raw, place) {
                 Some(merged) => field::write(&merged, Octets::SevenBit, &mut out)?,
                 None => out.extend_from_slice(raw),
             }
         }
+        self.check()?;
         Ok(out)
+    }
+
+    fn check(&self) -> Result<(), ConvertError> {
+        if self.added > ADDED_BYTES_MAX { Err(ConvertError::MergeTooLarge) } else { Ok(()) }
+    }
+
+    fn note_unmerged(&mut self, place: &str) {
+        self.survey.unmerged.get_or_insert_with(|| place.to_owned());
     }
 
     /// Returns a text with values; `None` if it has no placeholder with a value.
@@ -192,6 +224,9 @@ impl Merging {
         let (mut out, mut kept, mut at) = (Vec::new(), 0, 0);
         while let Some(found) = memchr::memmem::find(&text[at..], b"{{") {
             let begin = at + found;
+            if self.added > ADDED_BYTES_MAX {
+                break;
+            }
             let Some(name) = placeholder(&text[begin..]) else {
                 at = begin + 1;
                 continue;
@@ -200,7 +235,9 @@ impl Merging {
             match self.values.get(name) {
                 Some(value) => {
                     out.extend_from_slice(&text[kept..begin]);
+                    let len = out.len();
                     write_value(value, place, &text[..begin], &mut out);
+                    self.added += out.len() - len;
                     kept = end;
                 }
                 None => drop(self.survey.names.insert(name.to_owned())),
@@ -212,6 +249,17 @@ impl Merging {
             out
         })
     }
+}
+
+fn has_placeholder(text: &[u8]) -> bool {
+    memchr::memmem::find_iter(text, b"{{").any(|at| placeholder(&text[at..]).is_some())
+}
+
+/// Whether a placeholder is within an encoded word (RFC 2047).
+fn has_word_placeholder(field: &[u8]) -> bool {
+    field
+        .split(u8::is_ascii_whitespace)
+        .any(|token| memchr::memmem::find(token, b"=?").is_some() && has_placeholder(token))
 }
 
 /// The name of the placeholder that a text begins with.
@@ -243,17 +291,26 @@ fn write_value(value: &str, place: Place, before: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a value within an address field: part of a quoted string, of an address in angle brackets, or a phrase.
+/// Appends a value within an address field: part of a quoted string, of a comment, of an address in angle brackets, or
+/// a phrase.
 fn write_in_addresses(value: &str, before: &[u8], out: &mut Vec<u8>) {
-    let (mut is_quoted, mut is_bracketed, mut octets) = (false, false, before.iter());
+    let (mut is_quoted, mut is_bracketed, mut comments, mut octets) = (false, false, 0_usize, before.iter());
     while let Some(octet) = octets.next() {
         match octet {
-            b'\\' if is_quoted => drop(octets.next()),
-            b'"' => is_quoted = !is_quoted,
-            b'<' if !is_quoted => is_bracketed = true,
-            b'>' if !is_quoted => is_bracketed = false,
+            b'\\' if is_quoted || comments > 0 => drop(octets.next()),
+            b'"' if comments == 0 => is_quoted = !is_quoted,
+            b'(' if !is_quoted => comments += 1,
+            b')' if !is_quoted => comments = comments.saturating_sub(1),
+            b'<' if !is_quoted && comments == 0 => is_bracketed = true,
+            b'>' if !is_quoted && comments == 0 => is_bracketed = false,
             _ => {}
         }
+    }
+    let escape = |special: &str| -> String {
+        value.chars().flat_map(|c| ['\\', c].into_iter().skip(usize::from(!special.contains(c)))).collect()
+    };
+    if comments > 0 {
+        return out.extend_from_slice(escape("()\\").as_bytes());
     }
     if is_bracketed && !is_quoted {
         // An address has no other octets outside of quotes; what has cannot be one.
@@ -266,8 +323,7 @@ fn write_in_addresses(value: &str, before: &[u8], out: &mut Vec<u8>) {
     if is_phrase && !is_quoted {
         return out.extend_from_slice(value.as_bytes());
     }
-    let escaped: String =
-        value.chars().flat_map(|c| ['\\', c].into_iter().skip(usize::from(!"\"\\".contains(c)))).collect();
+    let escaped = escape("\"\\");
     let quote: &[u8] = if is_quoted { b"" } else { b"\"" };
     out.extend_from_slice(quote);
     out.extend_from_slice(escaped.as_bytes());
@@ -376,6 +432,34 @@ mod tests {
     }
 
     #[test]
+    fn a_comment_holds_no_address() {
+        let text = merged("From: ({{n}}) s@e.example\r\n\r\n", &[("n", ") <ceo@victim.example>, (")]);
+        assert_eq!(text, "From: (\\) <ceo@victim.example>, \\() s@e.example\r\n\r\n");
+    }
+
+    #[test]
+    fn values_are_bounded_however_often_they_are_used() {
+        let message = format!("Content-Type: text/html\r\n\r\n{}\r\n", "{{a}}".repeat(25_000));
+        let mut converter = Converter::merging(values(&[("a", &"\"".repeat(4096))]));
+        let mut out = Vec::new();
+        let result = converter.push(message.as_bytes(), &mut out).and_then(|()| converter.finish(&mut out));
+        assert_eq!(result, Err(ConvertError::MergeTooLarge));
+        assert!(out.capacity() < 8 * ADDED_BYTES_MAX);
+    }
+
+    #[test]
+    fn places_without_values_are_named() {
+        let unmerged = |message: &str| MergeSurvey::of(message.as_bytes()).unwrap().unmerged;
+        assert_eq!(unmerged("List-Unsubscribe: <https://x/{{t}}>\r\n\r\n").as_deref(), Some("List-Unsubscribe"));
+        assert_eq!(unmerged("Subject: =?utf-8?Q?{{n}}?=\r\n\r\n").as_deref(), Some("an encoded word"));
+        let large = format!("Subject: x\r\n\r\n{}", "x\r\n".repeat(100_000));
+        assert_eq!(unmerged(&large).as_deref(), Some("a text part over 256 KiB"));
+        assert_eq!(unmerged("Subject: {{n}}\r\n\r\n{{n}}\r\n"), None);
+        let amp = "Content-Type: text/x-amp-html\r\n\r\n{{v}}\r\n";
+        assert!(merged(amp, &[("v", "<img>")]).ends_with("&lt;img&gt;\r\n"));
+    }
+
+    #[test]
     fn no_value_ends_a_part() {
         let message = "Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n\r\n{{x}}\r\n--b--\r\n";
         let text = merged(message, &[("x", "--b--")]);
@@ -384,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_survey_names_what_is_needed() {
-        let message = "Subject: {{a}}\r\nMessage-ID: <{{id}}@x>\r\nContent-Type: text/plain; charset=iso-8859-1\r\n\r\n{{b}} {{{{c}} {{-}}\r\n";
+        let message = "Subject: {{a}}\r\nContent-Type: text/plain; charset=iso-8859-1\r\n\r\n{{b}} {{{{c}} {{-}}\r\n";
         let survey = MergeSurvey::of(message.as_bytes()).unwrap();
         assert_eq!(survey.names.iter().map(String::as_str).collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(survey.foreign_charset.as_deref(), Some("iso-8859-1"));

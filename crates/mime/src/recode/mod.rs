@@ -125,6 +125,9 @@ pub enum ConvertError {
     /// multipart that is signed, encrypted or without boundary.
     #[error("8-bit data in a part that cannot be encoded")]
     NotEncodable,
+    /// The values of a merge are larger than [`merge::ADDED_BYTES_MAX`].
+    #[error("the merge values add more than 1 MiB to a copy")]
+    MergeTooLarge,
 }
 
 /// Treatment of octets over 127 and NULs.

@@ -25,6 +25,8 @@ use super::Transaction;
 /// Octets of a report that are read: its returned message may be as large as ours.
 const READ_BYTES_MAX: usize = 512 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
+/// Recipients of one report that are looked at: each is a line in the log, and anybody can send reports.
+const FINDINGS_MAX: usize = 100;
 const NOT_STORED: Reply =
     Reply::fixed(451, Enhanced::new(4, 3, 0), "The complaint could not be stored, try again later");
 /// Source of suppressions.
@@ -72,7 +74,19 @@ impl Transaction {
             return Ok(ListReports::default());
         }
         let parsed = self.parse_report(core, settings, last);
-        let findings: Vec<Finding> = to.iter().flat_map(|to| findings(settings, to, &parsed)).collect();
+        let mut findings: Vec<Finding> = Vec::new();
+        for to in &to {
+            let of_path = read_path(settings, &to.list, &to.path);
+            // Without a return path all addresses of a list say the same.
+            if of_path.is_some() || !findings.iter().any(|known| known.list == to.list) {
+                findings.extend(self::findings(settings, to, of_path, &parsed));
+            }
+            if findings.len() >= FINDINGS_MAX {
+                tracing::info!(message = %self.id, "more than {FINDINGS_MAX} recipients in a report; the others are not logged");
+                findings.truncate(FINDINGS_MAX);
+                break;
+            }
+        }
         for finding in findings.iter().filter(|finding| finding.action == ReportAction::Complained && finding.is_proven)
         {
             suppress(core, finding).await?;
@@ -101,7 +115,7 @@ impl ListReports {
     /// Logs them, once the message is accepted.
     pub(super) fn log(&self, core: &Core) {
         for Finding { list, recipient, is_proven, action, cause, rule, text } in &self.findings {
-            let proof = if *is_proven { "sealed" } else { "unproven" };
+            let proof = if *is_proven { "proven" } else { "unproven" };
             log::list_report(
                 core,
                 &log::ListReport { list, recipient, proof, action: action.name(), cause: cause.name(), rule, text },
@@ -111,8 +125,12 @@ impl ListReports {
 }
 
 /// Returns what a message says about a list's recipients. The return path says who, else the report.
-fn findings(settings: &Settings, to: &ReportAddress, parsed: &ParsedBounce) -> Vec<Finding> {
-    let of_path = read_path(settings, &to.list, &to.path);
+fn findings(
+    settings: &Settings,
+    to: &ReportAddress,
+    of_path: Option<ReturnPath>,
+    parsed: &ParsedBounce,
+) -> Vec<Finding> {
     let list = to.list.clone();
     match parsed.kind {
         BounceKind::AutoReply | BounceKind::Other => Vec::new(),
@@ -139,7 +157,7 @@ fn findings(settings: &Settings, to: &ReportAddress, parsed: &ParsedBounce) -> V
                     rule: report.rule.clone(),
                     text: report.reply.clone(),
                 };
-                return parsed.reports.iter().map(finding).collect();
+                return parsed.reports.iter().take(FINDINGS_MAX).map(finding).collect();
             };
             // A bounce may name the alias's target.
             let is_same = |address: &str| address.eq_ignore_ascii_case(recipient.as_str());

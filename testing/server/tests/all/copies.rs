@@ -200,7 +200,7 @@ fn merge_values_survive_a_crash_and_reach_their_recipient_alone() {
     let mut missing = order.clone();
     missing["values"]["bob@host.example"] = json!({});
     let refused = post(&server, &missing).expect(400).text();
-    assert!(refused.contains("no value of {{name}} for bob@host.example"), "{refused}");
+    assert!(refused.contains("no value for {{name}} for recipient bob@host.example"), "{refused}");
     let id = post(&server, &order).expect(201).json()["messages"][0]["id"].as_str().expect("an id").to_owned();
     let stored = server.operator(&["queue", "cat", &id, "--all"]);
     let stored = String::from_utf8(stored.stdout).expect("UTF-8");
@@ -239,7 +239,7 @@ fn bounces_and_complaints_come_back_to_their_copy() {
                   Reporting-MTA: dns; host.example\r\n\r\nFinal-Recipient: rfc822; other@host.example\r\nAction: failed\r\n\
                   Status: 5.1.1\r\nDiagnostic-Code: smtp; 550 5.1.1 User unknown\r\n--r--\r\n";
     server.smtp().send("", &[&path("<ann@")], bounce.as_bytes()).expect(250);
-    server.wait_log(&["report: list=news, to=<ann@host.example>, sealed, action=failed, cause=no_mailbox"]);
+    server.wait_log(&["report: list=news, to=<ann@host.example>, proven, action=failed, cause=no_mailbox"]);
     let forged = path("<ann@").replace("-ann=", "-bob=");
     server.smtp().send("", &[&forged], bounce.as_bytes()).expect(250);
     server.wait_log(&["report: list=news, to=<bob@host.example>, unproven, action=failed"]);
@@ -254,7 +254,7 @@ fn bounces_and_complaints_come_back_to_their_copy() {
     post(&server, 6);
     let real = path("<bob@");
     server.smtp().send("fbl@host.example", &["news-bounces@lists.test"], complaint(&real).as_bytes()).expect(250);
-    server.wait_log(&["report: list=news, to=<bob@host.example>, sealed, action=complained"]);
+    server.wait_log(&["report: list=news, to=<bob@host.example>, proven, action=complained"]);
     post(&server, 8);
     assert_eq!(host.heard("RCPT TO:<bob@").len(), 2);
 }
