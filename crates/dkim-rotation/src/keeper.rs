@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use stentor_config::DkimConfig;
 use stentor_core::Core;
 use stentor_core::live::health::{ConditionTexts, Name};
@@ -132,7 +133,11 @@ impl RotationKeeper {
         for kept in self.domains.values_mut() {
             kept.has_jumped |= has_jumped;
             kept.advance(&self.core, lifetime_ms_max).await;
-            kept.publish(&self.core).await;
+        }
+        // A provider that hangs takes one time limit, not one for each domain.
+        let core = &self.core;
+        join_all(self.domains.values_mut().map(|kept| kept.publish(core))).await;
+        for kept in self.domains.values_mut() {
             if kept.is_look_due(&self.core) {
                 if self.looks.len() >= LOOKS_MAX {
                     // The end of another look-up makes the next turn.

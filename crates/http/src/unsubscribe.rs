@@ -14,6 +14,7 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::html;
 use stentor_copies::{Membership, UNSUBSCRIBE_PATH};
+use stentor_mail::address::Address;
 use stentor_registry::{RegistryError, Scope, Subject, Suppression, SuppressionError, SuppressionReason};
 
 use super::Http;
@@ -74,7 +75,11 @@ fn open(http: &Http, token: &str) -> Option<Membership> {
 fn suppression(membership: &Membership, now: u64) -> Result<Suppression, SuppressionError> {
     let scope = match membership {
         Membership::List { list, .. } => Scope::list(list)?,
-        Membership::Sender { sender, .. } => Scope::sender(sender)?,
+        // A manager numbers its posts after `+`; the entry is for all of them.
+        Membership::Sender { sender, .. } => {
+            let base = sender.parse::<Address>().ok().and_then(|address| address.without_detail());
+            Scope::sender(base.as_ref().map_or(sender.as_str(), Address::as_str))?
+        }
     };
     let subject = Subject::parse(membership.recipient())?;
     Ok(Suppression::new(subject, scope, SuppressionReason::Unsubscribe, SOURCE, now))

@@ -91,14 +91,17 @@ struct IndexKey {
 
 impl SuppressionIndex {
     /// Returns why nothing is sent from `sender` to `address`, if so. `list`: the list, if the message is a post to
-    /// one. Spelling of ASCII letters does not matter.
+    /// one. Spelling of ASCII letters does not matter. An entry for a sender also holds for its addresses with a detail:
+    /// managers number their posts there.
     pub fn find(&self, address: &str, list: Option<&str>, sender: &str, now: Ms) -> Option<SuppressionMatch> {
         let domain_of = |text: &str| text.rfind('@').map_or(text.len(), |at| at + 1);
         let sender_domain = &sender[domain_of(sender)..];
+        let base = without_detail(sender);
         let scopes = [
             (Kind::Everything, Some("")),
             (Kind::List, list),
             (Kind::SenderAddress, Some(sender).filter(|sender| !sender.is_empty())),
+            (Kind::SenderAddress, base.as_deref()),
             (Kind::SenderDomain, Some(sender_domain).filter(|domain| !domain.is_empty())),
         ];
         let domain = &address[domain_of(address)..];
@@ -206,6 +209,13 @@ fn write_folded(hasher: &mut impl Hasher, text: &str) {
         folded.make_ascii_lowercase();
         hasher.write(folded);
     }
+}
+
+/// `talk@l.example` of `talk+bounces-7@l.example`; `None`: there is no detail.
+fn without_detail(sender: &str) -> Option<String> {
+    let (local, domain) = sender.rsplit_once('@')?;
+    let base = local.split_once('+')?.0;
+    (!base.is_empty()).then(|| format!("{base}@{domain}"))
 }
 
 #[cfg(test)]

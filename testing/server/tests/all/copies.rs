@@ -152,8 +152,8 @@ fn a_managers_mail_gets_paths_and_links() {
         texts(&host).iter().all(|text| text.matches("List-Unsubscribe:").count() == 1 && !text.contains("old.example"))
     );
     unsubscribe(&server, &link(&host, "<ann@")).expect(200);
-    // The manager is told, and ends the subscription.
-    let refused = server.smtp().send("talk+bounces-7@manager.test", &["ann@host.example"], POST.as_bytes());
+    // The manager is told, and ends the subscription. It numbers its posts after `+`.
+    let refused = server.smtp().send("talk+bounces-8@manager.test", &["ann@host.example"], POST.as_bytes());
     assert_eq!(refused.code, 550, "{refused:?}");
     // Other senders are not concerned, and share transactions.
     let to = ["ann@host.example", "bob@host.example"];
