@@ -4,8 +4,8 @@ use stentor_copies::{CopySettings, FieldTemplate, OwnFields, VerpTemplate};
 
 use super::raw::Section;
 
-/// Reads the keys. `has_links`: `link_base` in [http] is set.
-pub(super) fn read(section: &Section<'_>, has_links: bool) -> CopySettings {
+/// Reads the keys. `has_links`: `link_base` in [http] is set; `of_list`: the section is a list's.
+pub(super) fn read(section: &Section<'_>, has_links: bool, of_list: bool) -> CopySettings {
     let context = section.context;
     let verp = section.text("verp").and_then(|text| {
         let template = match text.value {
@@ -13,7 +13,12 @@ pub(super) fn read(section: &Section<'_>, has_links: bool) -> CopySettings {
             "tagged" => Ok(VerpTemplate::tagged()),
             template => VerpTemplate::parse(template),
         };
-        template.map_err(|why| context.error(text.span, format!("`verp`: {why}, or \"plain\" or \"tagged\""))).ok()
+        let template = template.map_err(|why| format!("`verp`: {why}, or \"plain\" or \"tagged\""));
+        let template = template.and_then(|template| match of_list && !template.is_detail() {
+            true => Err("`verp` of a list needs `+` after {local}: only such addresses lead to `bounces`".to_owned()),
+            false => Ok(template),
+        });
+        template.map_err(|why| context.error(text.span, why)).ok()
     });
     let one_click = section.flag("one_click", false);
     if one_click && !has_links {
@@ -27,6 +32,14 @@ pub(super) fn read(section: &Section<'_>, has_links: bool) -> CopySettings {
             Ok(field) => fields.push(field),
             Err(why) => context.error(text.span, why.to_string()),
         }
+    }
+    if one_click && fields.iter().any(FieldTemplate::is_unsubscribe) {
+        let message = "`copy_fields` sets List-Unsubscribe, and so does `one_click`".to_owned();
+        context.error(section.span_of("copy_fields"), message);
+    }
+    if !of_list && fields.iter().any(FieldTemplate::has_list) {
+        let message = "`{list}` in `copy_fields` is for [lists.NAME]: mail of a sender has no list".to_owned();
+        context.error(section.span_of("copy_fields"), message);
     }
     let fields = OwnFields::new(fields).unwrap_or_else(|why| {
         context.error(section.span_of("copy_fields"), why.to_string());

@@ -86,7 +86,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links:
         if domain.is_err() {
             of.context.error(entry.key_span.clone(), format!("{:?} is not a domain", entry.key));
         }
-        let flow = flow(&of, FlowContext { sources: &sources, has_links });
+        let flow = flow(&of, FlowContext { sources: &sources, has_links }, false);
         of.finish();
         Some((domain.ok()?, flow))
     });
@@ -95,7 +95,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links:
 }
 
 /// Reads the keys that lists and senders share.
-fn flow(section: &Section<'_>, context: FlowContext<'_>) -> FlowConfig {
+fn flow(section: &Section<'_>, context: FlowContext<'_>, of_list: bool) -> FlowConfig {
     let mut flow = FlowConfig { share: section.number("share", 1, 1..=100) as u8, ..FlowConfig::default() };
     for text in section.texts("sources").unwrap_or_default() {
         match context.sources.iter().position(|source| source.name == text.value) {
@@ -106,7 +106,7 @@ fn flow(section: &Section<'_>, context: FlowContext<'_>) -> FlowConfig {
         }
     }
     flow.expire_ms = section.maybe_seconds("expire_s", 1.0..=MONTH_S);
-    flow.copies = copies::read(section, context.has_links);
+    flow.copies = copies::read(section, context.has_links, of_list);
     flow
 }
 
@@ -118,7 +118,7 @@ pub(super) fn list_flow(section: &Section<'_>, context: FlowContext<'_>) -> Flow
         plain_digest: section.choice("digest", false, &[("mime", false), ("plain", true)]),
         suspend_posts: count("suspend_posts"),
         suspend_ms: section.maybe_seconds("suspend_s", 1.0..=365.0 * 86_400.0),
-        ..flow(section, context)
+        ..flow(section, context, true)
     }
 }
 

@@ -3,7 +3,8 @@
 
 use stentor_mime::field;
 
-use crate::template::{CopyTemplateError, CopyValues, Template};
+use crate::template::{CopyTemplateError, CopyValues, Template, Value};
+use crate::unsubscribe::UNSUBSCRIBE_FIELDS;
 
 /// Longest line (RFC 5322 section 2.1.1).
 const LINE_BYTES_MAX: usize = 998;
@@ -18,6 +19,10 @@ pub enum FieldError {
     Name(String),
     #[error("the value has a line break or another control character")]
     Control,
+    #[error("`{0}` is set twice")]
+    Twice(String),
+    #[error("`{{tag}}` is only for `verp`")]
+    Tag,
     #[error("more than {FIELDS_MAX} fields")]
     TooMany,
     #[error(transparent)]
@@ -44,13 +49,29 @@ impl FieldTemplate {
         };
         let is_named = ["To", "Feedback-ID"].iter().any(|known| name.eq_ignore_ascii_case(known));
         let is_own = is_named || begins("X-") || begins("List-");
-        if !is_token || !is_own {
+        // The list recognizes its own posts by it.
+        let is_list_id = name.eq_ignore_ascii_case("List-Id");
+        if !is_token || !is_own || is_list_id {
             return Err(FieldError::Name(name.to_owned()));
         }
         if value.chars().any(char::is_control) {
             return Err(FieldError::Control);
         }
-        Ok(FieldTemplate { name: name.to_owned(), value: Template::parse(value.trim())? })
+        let value = Template::parse(value.trim())?;
+        if value.has(Value::Tag) {
+            return Err(FieldError::Tag);
+        }
+        Ok(FieldTemplate { name: name.to_owned(), value })
+    }
+
+    /// Whether it is a field of one-click unsubscribing.
+    pub fn is_unsubscribe(&self) -> bool {
+        UNSUBSCRIBE_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(&self.name))
+    }
+
+    /// Whether its value has the list's name.
+    pub fn has_list(&self) -> bool {
+        self.value.has(Value::List)
     }
 }
 
@@ -64,7 +85,15 @@ impl OwnFields {
     /// # Errors
     /// There are too many.
     pub fn new(fields: Vec<FieldTemplate>) -> Result<OwnFields, FieldError> {
-        if fields.len() > FIELDS_MAX { Err(FieldError::TooMany) } else { Ok(OwnFields { fields }) }
+        if fields.len() > FIELDS_MAX {
+            return Err(FieldError::TooMany);
+        }
+        for (position, field) in fields.iter().enumerate() {
+            if fields[..position].iter().any(|other| other.name.eq_ignore_ascii_case(&field.name)) {
+                return Err(FieldError::Twice(field.name.clone()));
+            }
+        }
+        Ok(OwnFields { fields })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -124,11 +153,22 @@ mod tests {
 
     #[test]
     fn wrong_fields() {
-        for wrong in ["Subject: x", "X-: a", "X a: b", "X-A", "From: {recipient}", "X-A: {who}", "X-A: a\r\nBcc: b"] {
+        for wrong in [
+            "Subject: x",
+            "X-: a",
+            "X a: b",
+            "X-A",
+            "From: {recipient}",
+            "X-A: {who}",
+            "X-A: a\r\nBcc: b",
+            "List-Id: <x>",
+            "X-A: {tag}",
+        ] {
             assert!(FieldTemplate::parse(wrong).is_err(), "{wrong}");
         }
         let one = FieldTemplate::parse("X-A: b").unwrap();
-        assert_eq!(OwnFields::new(vec![one; FIELDS_MAX + 1]), Err(FieldError::TooMany));
+        assert_eq!(OwnFields::new(vec![one.clone(); FIELDS_MAX + 1]), Err(FieldError::TooMany));
+        assert_eq!(OwnFields::new(vec![one; 2]), Err(FieldError::Twice("X-A".into())));
     }
 
     #[test]

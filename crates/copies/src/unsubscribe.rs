@@ -15,7 +15,7 @@ pub const TOKEN_DAYS: u32 = 400;
 /// Longest address of the server in links, such that the field stays within a line (RFC 5322 section 2.1.1).
 pub const LINK_BASE_BYTES_MAX: usize = 200;
 /// The fields of [`unsubscribe_fields`].
-const UNSUBSCRIBE_FIELDS: [&str; 2] = ["List-Unsubscribe", "List-Unsubscribe-Post"];
+pub(crate) const UNSUBSCRIBE_FIELDS: [&str; 2] = ["List-Unsubscribe", "List-Unsubscribe-Post"];
 
 /// Path prefix of links.
 pub const UNSUBSCRIBE_PATH: &str = "/unsubscribe/";

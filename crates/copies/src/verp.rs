@@ -74,6 +74,11 @@ impl VerpTemplate {
         Ok(VerpTemplate { template })
     }
 
+    /// Whether the recipient is in the detail of the sender's address: such paths lead back to the sender without tables.
+    pub fn is_detail(&self) -> bool {
+        matches!(&*self.template.pieces, [_, Piece::Text(text), ..] if text.starts_with('+'))
+    }
+
     /// Returns the return path of a copy; `None` if sender and recipient fit in none that is valid everywhere: a null
     /// sender, quoted or non-ASCII local parts, more than 64 octets (RFC 5321 section 4.5.3.1.1).
     pub fn render(&self, values: &CopyValues<'_>, key: &CopyKey) -> Option<String> {

@@ -538,7 +538,7 @@ pub struct ListReport<'a> {
 /// Reports a bounce of a list's post, or a complaint about one.
 pub fn list_report(core: &Core, report: &ListReport<'_>) {
     let ListReport { list, recipient, proof, action, cause, rule, text } = *report;
-    let (recipient, text) = (field(recipient, PATH_BYTES_MAX), field(text, PATH_BYTES_MAX));
+    let text = &text[..text.floor_char_boundary(PATH_BYTES_MAX)];
     let rule = if rule.is_empty() { "none" } else { rule };
     let text =
         format!("report: list={list}, to=<{recipient}>, {proof}, action={action}, cause={cause}, rule={rule}: {text}");

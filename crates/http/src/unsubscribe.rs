@@ -14,6 +14,7 @@ use axum::response::Response;
 use axum::routing::get;
 use maud::html;
 use stentor_copies::{Membership, UNSUBSCRIBE_PATH};
+use stentor_core::log;
 use stentor_mail::address::Address;
 use stentor_registry::{RegistryError, Scope, Subject, Suppression, SuppressionError, SuppressionReason};
 
@@ -55,6 +56,8 @@ async fn unsubscribe(State(http): State<Http>, Path(token): Path<String>) -> Res
     let stored = tokio::spawn(async move { registry.suppress(entry).await }).await;
     match stored {
         Ok(Ok(_)) => {
+            let scope = name(&membership);
+            log::audit_note(&http.core, "suppress", SOURCE, &format!("{} from {scope}", membership.recipient()));
             let text = html! {
                 p role="status" { (shown(membership.recipient())) " gets no more mail from " (name(&membership)) "." }
             };

@@ -6,6 +6,8 @@
 //!
 //! The functions that change data assume valid entries ([`Suppression::check`]).
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -117,6 +119,8 @@ impl SqliteStore {
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // Who unsubscribed and who complained is nobody else's business. The WAL gets the same mode. An error shows below.
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(LOCK_WAIT)?;
     // Before the first access, so that the index of the WAL is never a mapped file.

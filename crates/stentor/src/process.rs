@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use crate::asking::fail;
 use crate::certificates::{self, LoadedCertificates};
 use crate::serve::Server;
-use crate::trial;
 
 /// Maximum threads that move mail; the committer, the log's writer and blocking file reads have their own.
 const WORKERS_MAX: usize = 8;
@@ -142,8 +141,6 @@ fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<ReloadPlan
     let warnings = settings.read_dkim_keys()?;
     settings.config.warnings.extend(warnings);
     settings.read_copy_key().map_err(|why| vec![settings.config.tls_diagnostic(why.to_string())])?;
-    let more = trial::rarely_intended(&settings.config);
-    settings.config.warnings.extend(more);
     Ok(ReloadPlan { settings, kept, certificates, security })
 }
 

@@ -187,7 +187,8 @@ async fn suppress(core: &Arc<Core>, finding: &Finding) -> Result<(), Reply> {
         return Ok(());
     };
     let entry = Suppression::new(subject, scope, SuppressionReason::Complaint, SOURCE, core.clock.now());
-    core.registry.suppress(entry).await.map(drop).map_err(|error| {
+    let detail = format!("{} from the list {}", finding.recipient, finding.list);
+    core.registry.suppress(entry).await.map(|_| log::audit_note(core, "suppress", SOURCE, &detail)).map_err(|error| {
         tracing::error!(list = %finding.list, recipient = finding.recipient, %error, "complaint could not be stored");
         NOT_STORED
     })

@@ -69,13 +69,6 @@ pub(crate) fn run_file_only(config: &Config, settings: &Settings) -> Vec<Diagnos
     trial.found
 }
 
-/// Findings about valid settings that are rarely intended, for a reload: no other file is read, nothing is queried.
-pub(crate) fn rarely_intended(config: &Config) -> Vec<Diagnostic> {
-    let mut trial = Trial::new(config.file.clone().unwrap_or_default(), &config.settings);
-    trial.omissions(config);
-    trial.found
-}
-
 /// The findings of [`run`], each with advice.
 pub(crate) fn findings_with_advice(config: &Config, settings: &Settings) -> Vec<AdvisedFinding> {
     let trial = examine(config, settings);
