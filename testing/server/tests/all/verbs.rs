@@ -37,8 +37,12 @@ fn a_suspension_stops_what_its_dry_run_counts() {
     wait_until("all have been tried", || recipients_of(&server.queue(), "refused") == 3);
     let one = |subject: &str| format!("would suspend {subject}: 1 recipient of 1 message waiting");
     for (what, expected, stopped) in [
-        // Posts are their list's, and ordinary mail that waits is stopped by `hold`.
-        (&["--sender", "home.example"][..], one("sender home.example"), 1),
+        // Posts are their list's.
+        (
+            &["--sender", "home.example"][..],
+            "would suspend sender home.example: 2 recipients of 2 messages waiting".to_owned(),
+            2,
+        ),
         (&["--list", "news"], one("list news"), 1),
         (
             &["--list", "news", "--subscriber", "cid@down.example"],
