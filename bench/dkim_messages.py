@@ -224,7 +224,7 @@ def own_copy(rng):
 
 def merge_fields(rng):
     """Placeholders in header and body, whose values are put in before the copy is signed."""
-    values = {"name": rng.choice(("Ann", "J\u00f6rg", "\u4e2d\u6587", "a & b", "x" * 300)), "line": line(rng, WORDS)}
+    values = {"name": rng.choice(("Ann", "J\u00f6rg", "\u4e2d\u6587", "a & b", "x" * 300)), "line": "".join(c for c in line(rng, WORDS) if c.isprintable())}
     usual = f"From: Ann <{AUTHOR}>\r\nTo: {{{{name}}}} <all@x.example>\r\nSubject: Hello {{{{name}}}}, {{{{line}}}}\r\n"
     body = f"Dear {{{{name}}}},\r\n{text(rng)}{{{{line}}}} \r\n{rng.choice(('', blanks(rng)))}"
     quoted = quopri.encodestring(body.replace("\r\n", "\n").encode()).decode().replace("\n", "\r\n")
