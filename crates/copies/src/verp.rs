@@ -74,7 +74,8 @@ impl VerpTemplate {
         Ok(VerpTemplate { template })
     }
 
-    /// Whether the recipient is in the detail of the sender's address: such paths lead back to the sender without tables.
+    /// Whether the recipient is in the detail of the sender's address: such paths lead back to the sender without
+    /// tables.
     pub fn is_detail(&self) -> bool {
         matches!(&*self.template.pieces, [_, Piece::Text(text), ..] if text.starts_with('+'))
     }

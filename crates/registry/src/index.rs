@@ -91,8 +91,8 @@ struct IndexKey {
 
 impl SuppressionIndex {
     /// Returns why nothing is sent from `sender` to `address`, if so. `list`: the list, if the message is a post to
-    /// one. Spelling of ASCII letters does not matter. An entry for a sender also holds for its addresses with a detail:
-    /// managers number their posts there.
+    /// one. Spelling of ASCII letters does not matter. An entry for a sender also holds for its addresses with a
+    /// detail: managers number their posts there.
     pub fn find(&self, address: &str, list: Option<&str>, sender: &str, now: Ms) -> Option<SuppressionMatch> {
         let domain_of = |text: &str| text.rfind('@').map_or(text.len(), |at| at + 1);
         let sender_domain = &sender[domain_of(sender)..];
