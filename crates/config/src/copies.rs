@@ -14,9 +14,13 @@ pub(super) fn read(section: &Section<'_>, has_links: bool, of_list: bool) -> Cop
             template => VerpTemplate::parse(template),
         };
         let template = template.map_err(|why| format!("`verp`: {why}, or \"plain\" or \"tagged\""));
-        let template = template.and_then(|template| match of_list && !template.is_detail() {
-            true => Err("`verp` of a list needs `+` after {local}: only such addresses lead to `bounces`".to_owned()),
-            false => Ok(template),
+        let template = template.and_then(|template| {
+            if of_list && !template.is_detail() {
+                return Err(
+                    "`verp` of a list needs `+` after {local}: only such addresses lead to `bounces`".to_owned()
+                );
+            }
+            Ok(template)
         });
         template.map_err(|why| context.error(text.span, why)).ok()
     });
