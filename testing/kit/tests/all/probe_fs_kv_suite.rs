@@ -2,7 +2,7 @@
 //! left behind after the end, a signal or `kill -9`, and bad options are refused with what to do.
 
 use std::fs;
-use std::io::BufRead;
+use std::io::{BufRead, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -166,16 +166,21 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("it is there");
 }
 
-/// A long measurement that has files in its folder.
+/// A long measurement that has files in its folder, and takes little room: a disk may be nearly full.
 fn at_work(command: &str, folder: &Path) -> Child {
-    let long = ["--seconds", "3000", if command == "fs" { "--files" } else { "--records" }, "100000"];
-    let mut words = vec![command, folder.to_str().expect("a plain path"), "--quiet"];
-    if command == "fs" {
+    let mut words = vec![command, folder.to_str().expect("a plain path"), "--quiet", "--seconds", "3000"];
+    words.extend(match command {
         // Nothing synced: quick to stop, and as many files as anybody could leave.
-        words.extend(["--processes", "2", "--sync", "none"]);
-    }
-    let child = probe(&words).args(long).stderr(Stdio::piped()).spawn().expect("it runs");
+        "fs" => ["--files", "100000", "--processes", "2", "--sync", "none"].as_slice(),
+        _ => ["--records", "100000", "--record-bytes", "512"].as_slice(),
+    });
+    let mut child = probe(&words).stderr(Stdio::piped()).spawn().expect("it runs");
     wait_until("it works", || {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            let mut complaint = String::new();
+            child.stderr.take().expect("it is piped").read_to_string(&mut complaint).expect("it is text");
+            panic!("{words:?} ended with {status}: {complaint}");
+        }
         let within = |entry: fs::DirEntry| fs::read_dir(entry.path()).into_iter().flatten().count() > 0;
         fs::read_dir(folder).into_iter().flatten().flatten().any(within)
     });
