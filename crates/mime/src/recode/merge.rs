@@ -7,8 +7,8 @@
 //! Values go into the texts (`text/*`) of the message itself and into the header fields that people read; not into
 //! attached messages, signed or encrypted parts, and texts over [`HOLD_BYTES_MAX`](super::HOLD_BYTES_MAX).
 //!
-//! A placeholder is two braces, a name of 1 to [`NAME_BYTES_MAX`] ASCII letters, digits and `_`, and two braces. One
-//! without a value stays as it is; [`MergeSurvey`] names all of a message beforehand.
+//! A placeholder is two braces, a name of 1 to [`NAME_BYTES_MAX`] ASCII letters, digits and `_`, and two braces; spaces
+//! may surround the name. One without a value stays as it is; [`MergeSurvey`] names all of a message beforehand.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -24,6 +24,8 @@ use super::{ConvertError, Converter, LEVELS_MAX, LINE_BYTES_MAX, Octets, State, 
 
 /// Longest name of a value.
 pub const NAME_BYTES_MAX: usize = 64;
+/// Most spaces before and after a name.
+const SPACES_MAX: usize = 8;
 
 /// Address fields in which names may be merged, and others. Beside them `X-` fields.
 const ADDRESS_FIELDS: [&str; 4] = ["From", "Reply-To", "To", "Cc"];
@@ -227,11 +229,11 @@ impl Merging {
             if self.added > ADDED_BYTES_MAX {
                 break;
             }
-            let Some(name) = placeholder(&text[begin..]) else {
+            let Some(Placeholder { name, bytes }) = placeholder(&text[begin..]) else {
                 at = begin + 1;
                 continue;
             };
-            let end = begin + name.len() + 4;
+            let end = begin + bytes;
             match self.values.get(name) {
                 Some(value) => {
                     out.extend_from_slice(&text[kept..begin]);
@@ -262,13 +264,22 @@ fn has_word_placeholder(field: &[u8]) -> bool {
         .any(|token| memchr::memmem::find(token, b"=?").is_some() && has_placeholder(token))
 }
 
-/// The name of the placeholder that a text begins with.
-fn placeholder(text: &[u8]) -> Option<&str> {
+/// A placeholder at the beginning of a text.
+struct Placeholder<'a> {
+    name: &'a str,
+    /// Octets with its braces.
+    bytes: usize,
+}
+
+fn placeholder(text: &[u8]) -> Option<Placeholder<'_>> {
+    let spaces = |text: &[u8]| text.iter().take(SPACES_MAX).take_while(|octet| **octet == b' ').count();
     let inner = text.strip_prefix(b"{{")?;
+    let inner = &inner[spaces(inner)..];
     let is_name = |octet: &u8| octet.is_ascii_alphanumeric() || *octet == b'_';
     let len = inner.iter().take(NAME_BYTES_MAX + 1).take_while(|octet| is_name(octet)).count();
-    ((1..=NAME_BYTES_MAX).contains(&len) && inner[len..].starts_with(b"}}")).then_some(())?;
-    std::str::from_utf8(&inner[..len]).ok()
+    let (name, rest) = inner.split_at(len);
+    let rest = rest[spaces(rest)..].strip_prefix(b"}}").filter(|_| (1..=NAME_BYTES_MAX).contains(&len))?;
+    Some(Placeholder { name: std::str::from_utf8(name).ok()?, bytes: text.len() - rest.len() })
 }
 
 /// Appends a value, such that it means itself. `before`: the field up to it.
@@ -379,10 +390,10 @@ mod tests {
     #[test]
     fn plain_text_and_subject() {
         let message =
-            "From: a@b.example\r\nSubject: Hello {{name}}, news\r\n\r\nDear {{name}},\r\n{{other}} {{ x }}\r\n";
+            "From: a@b.example\r\nSubject: Hello {{name}}, news\r\n\r\nDear {{ name }},\r\n{{other}} {{ x y }}\r\n";
         assert_eq!(
             merged(message, &[("name", "Ann Lee")]),
-            "From: a@b.example\r\nSubject: Hello Ann Lee, news\r\n\r\nDear Ann Lee,\r\n{{other}} {{ x }}\r\n"
+            "From: a@b.example\r\nSubject: Hello Ann Lee, news\r\n\r\nDear Ann Lee,\r\n{{other}} {{ x y }}\r\n"
         );
         let merged = merged(message, &[("name", "J\u{f6}rg")]);
         let (header, body) = merged.split_once("\r\n\r\n").unwrap();
