@@ -11,7 +11,6 @@ mod dkim;
 pub mod doctor;
 pub mod find;
 pub mod health;
-pub mod identity;
 mod lists;
 pub mod operator;
 pub mod own_tlsa;

@@ -71,7 +71,8 @@ use toml::de::DeTable;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use call_ahead::{CallAheadConfig, UnverifiedAction};
 pub use configuration::{
-    Config, DelayWarning, EightBit, HttpConfig, InetProtocols, ReadAccess, ReportConfig, ReportTo, SubmissionConfig,
+    Config, DelayWarning, EightBit, HttpConfig, InetProtocols, ListConfig, ReadAccess, ReportConfig, ReportTo,
+    SubmissionConfig,
 };
 pub use diagnose::{Diagnostic, FilePosition, Severity};
 pub use dkim::{DkimConfig, DkimKeyFile, DkimRotation, is_dns_name};

@@ -58,7 +58,11 @@ pub static RULES: &[ReloadRule] = {
         rule("call_ahead", &[], NewConnections),
         rule("quarantine", &[], AtOnce),
         rule("lists", &[], AtOnce),
-        rule("lists", &["address", "post", "bounces", "list_id", "precedence", "description"], NewConnections),
+        rule(
+            "lists",
+            &["address", "post", "bounces", "list_id", "precedence", "description", "rewrite_from"],
+            NewConnections,
+        ),
         rule("aliases", &[], NewConnections),
         rule("sources", &[], NewConnections),
         rule("sites", &[], AtOnce),

@@ -46,6 +46,8 @@ pub struct FlowConfig {
     pub suspend_posts: Option<u32>,
     pub suspend_ms: Option<u64>,
     pub copies: CopySettings,
+    /// Mail that large receivers would refuse is held.
+    pub hold_unfit: bool,
 }
 
 /// What the keys of flows refer to.
@@ -63,6 +65,8 @@ pub struct SendingConfig {
     pub sites: SiteRules,
     /// Settings by sender domain.
     pub senders: Vec<(String, FlowConfig)>,
+    /// Mail of some sender is held if large receivers would refuse it.
+    pub holds_unfit: bool,
 }
 
 pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links: bool) -> SendingConfig {
@@ -90,8 +94,9 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links:
         of.finish();
         Some((domain.ok()?, flow))
     });
-    let senders = senders.collect();
-    SendingConfig { sources, sites: SiteRules::new(sites, profiles), senders }
+    let senders: Vec<(String, FlowConfig)> = senders.collect();
+    let holds_unfit = senders.iter().any(|(_, flow)| flow.hold_unfit);
+    SendingConfig { sources, sites: SiteRules::new(sites, profiles), senders, holds_unfit }
 }
 
 /// Reads the keys that lists and senders share.
@@ -106,6 +111,7 @@ fn flow(section: &Section<'_>, context: FlowContext<'_>, of_list: bool) -> FlowC
         }
     }
     flow.expire_ms = section.maybe_seconds("expire_s", 1.0..=MONTH_S);
+    flow.hold_unfit = section.flag("hold_unfit", false);
     flow.copies = copies::read(section, context.has_links, of_list);
     flow
 }

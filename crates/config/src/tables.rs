@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stentor_lists::{List, ListSettings, PostingPolicy};
+use stentor_lists::{FromRewriting, List, ListSettings, PostingPolicy};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
 
@@ -120,6 +120,10 @@ fn report(section: &Section<'_>) -> ReportConfig {
     }
 }
 
+/// Values of `rewrite_from`.
+const FROM_REWRITING: [(&str, FromRewriting); 3] =
+    [("never", FromRewriting::Never), ("dmarc", FromRewriting::Dmarc), ("always", FromRewriting::Always)];
+
 fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> Option<ListSpot> {
     let section = lists.of_entry(entry)?;
     let context = section.context;
@@ -140,6 +144,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> O
     let post = post(&section);
     let precedence = section.text("precedence").map_or(PRECEDENCE, |text| text.value);
     let description = section.text("description").map_or("", |text| text.value);
+    let rewrite_from = section.choice("rewrite_from", FromRewriting::default(), &FROM_REWRITING);
     let archive = section.text("archive").map(|text| text.value.to_owned());
     let flow = sending::list_flow(&section, flows);
     let report = report(&section);
@@ -166,6 +171,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> O
             precedence: (precedence != "none").then(|| precedence.to_owned()),
             description: description.to_owned(),
             archive,
+            rewrite_from,
             address: own,
         };
         match List::new(settings) {

@@ -96,6 +96,11 @@ impl OwnFields {
         Ok(OwnFields { fields })
     }
 
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| &*field.name)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }

@@ -17,8 +17,8 @@ pub use fields::{FieldError, FieldTemplate, OwnFields};
 pub use key::{CopyKey, KEY_BYTES};
 pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};
 pub use template::{CopyTemplateError, CopyValues};
-use unsubscribe::unsubscribe_fields;
 pub use unsubscribe::{LINK_BASE_BYTES_MAX, Membership, TOKEN_DAYS, UNSUBSCRIBE_PATH};
+use unsubscribe::{UNSUBSCRIBE_FIELDS, unsubscribe_fields};
 pub use verp::{ReturnPath, VerpTemplate};
 
 /// What the copies of a list's or sender's mail have of their own.
@@ -54,6 +54,11 @@ impl CopySettings {
     /// Whether all copies are equal.
     pub fn is_empty(&self) -> bool {
         self.verp.is_none() && !self.one_click && self.fields.is_empty()
+    }
+
+    /// Names of the header fields that copies have of their own.
+    pub fn field_names(&self) -> impl Iterator<Item = &str> {
+        UNSUBSCRIBE_FIELDS.into_iter().filter(|_| self.one_click).chain(self.fields.names())
     }
 
     /// Returns what the copy for one recipient has of its own.

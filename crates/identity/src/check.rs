@@ -104,6 +104,45 @@ checks! {
     UnsubscribeLink Fault "unsubscribe_link" "the one-click unsubscribe link cannot be reached",
 }
 
+impl Check {
+    /// Whether large receivers refuse mail because of it, or put it into the spam folder, by the rules that they have
+    /// published: Gmail's Email sender guidelines, Yahoo's Sender Best Practices, and Outlook's requirements for
+    /// high-volume senders (550 5.7.515). `is_bulk`: the rules for those who send over 5,000 messages a day apply.
+    pub fn is_refused(self, is_bulk: bool) -> bool {
+        use Check as C;
+        let is_message = matches!(self, C::MessageField | C::MessageFrom | C::MessageSize | C::MessageSignature);
+        let is_spf = matches!(
+            self,
+            C::SpfMissing
+                | C::SpfSeveral
+                | C::SpfSyntax
+                | C::SpfInclude
+                | C::SpfLoop
+                | C::SpfLookups
+                | C::SpfVoid
+                | C::SpfMx
+                | C::SpfSource
+        );
+        let is_dkim = matches!(
+            self,
+            C::DkimUnsigned
+                | C::DkimMissing
+                | C::DkimSeveral
+                | C::DkimSyntax
+                | C::DkimRevoked
+                | C::DkimType
+                | C::DkimKey
+                | C::DkimHash
+                | C::DkimService
+                | C::DkimAlignment
+        );
+        let is_of_bulk =
+            matches!(self, C::DmarcMissing | C::DmarcSeveral | C::DmarcSyntax | C::Unsubscribe | C::OneClick);
+        let is_reverse = matches!(self, C::PtrMissing | C::PtrUnconfirmed);
+        is_message || is_spf || is_dkim || is_reverse || is_bulk && is_of_bulk
+    }
+}
+
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityFinding {

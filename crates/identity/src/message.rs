@@ -38,6 +38,12 @@ impl Rendered {
         Rendered { header, body, bytes: message.len() as u64, now_s }
     }
 
+    /// A message of which only the header is known, and its size.
+    #[must_use]
+    pub fn with_bytes(self, bytes: u64) -> Rendered {
+        Rendered { bytes, ..self }
+    }
+
     /// The domain in From; `None` if it has not exactly one valid address.
     pub fn author_domain(&self) -> Option<String> {
         let values = self.values("From");

@@ -10,11 +10,13 @@
 //! Failure: settings give [`ListError`]s, all at once; a post, the [`Reply`](stentor_mail::reply::Reply) for the
 //! client; a file, the I/O error of its reader, and for everything else in it a [`subscribers::SubscribersSummary`].
 
+mod author;
 mod fields;
 mod list;
 mod posting;
 pub mod subscribers;
 
+pub use author::{AUTHOR_FIELDS, FromRewriting};
 pub use fields::{delivered_to_field, is_archive_url, is_list_id};
 pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, PostingPolicy};
 pub use posting::{check_delivered_to, check_received, check_sender};

@@ -6,6 +6,7 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::FORMER_LIST_ID;
 use stentor_mime::field;
 
+use crate::author::{FromRewriting, ListAuthor, append_rewritten};
 use crate::fields::{append, is_archive_url, is_list_id, mailto, phrase};
 
 /// Longest description of a list.
@@ -46,6 +47,7 @@ pub struct ListSettings {
     pub description: String,
     /// URL of `List-Archive`.
     pub archive: Option<String>,
+    pub rewrite_from: FromRewriting,
 }
 
 /// An invalid setting.
@@ -128,14 +130,26 @@ impl List {
 
     /// Returns the header fields that precede every copy of a post, if the fields `taken` were removed from it. The
     /// list's own fields replace those; of the others the first of each name is kept. A `List-Id` is kept under another
-    /// name, since the list that set it recognises its posts by it.
-    pub fn copy_fields(&self, taken: &[u8]) -> Vec<u8> {
+    /// name, since the list that set it recognises its posts by it. `is_from_refused`: receivers would refuse copies
+    /// with the author's From, which is among `taken` then.
+    pub fn copy_fields(&self, taken: &[u8], is_from_refused: bool) -> Vec<u8> {
+        let is_rewritten = match self.settings.rewrite_from {
+            FromRewriting::Never => false,
+            FromRewriting::Dmarc => is_from_refused,
+            FromRewriting::Always => true,
+        };
+        let has_reply_to = names(taken).any(|name| name.eq_ignore_ascii_case(b"reply-to"));
         let mut out = self.fields.clone();
         for whole in field::lines(taken) {
             let Some((name, _)) = field::split(whole) else { continue };
             if name.eq_ignore_ascii_case(LIST_ID.as_bytes()) {
                 out.extend_from_slice(FORMER_LIST_ID.as_bytes());
                 out.extend_from_slice(&whole[name.len()..]);
+            } else if is_rewritten && name.eq_ignore_ascii_case(b"from") {
+                if !names(&out).any(|known| known.eq_ignore_ascii_case(name)) {
+                    let list = ListAuthor { name: &self.settings.name, address: &self.settings.address };
+                    append_rewritten(whole, has_reply_to, list, &mut out);
+                }
             } else if !names(&out).any(|known| known.eq_ignore_ascii_case(name)) {
                 out.extend_from_slice(whole);
             }
@@ -181,6 +195,7 @@ pub(crate) mod tests {
             precedence: Some("list".into()),
             description: "All the news".into(),
             archive: Some("https://lists.example.org/news/".into()),
+            rewrite_from: FromRewriting::Dmarc,
         }
     }
 
@@ -221,8 +236,29 @@ pub(crate) mod tests {
             ("List-Archive: <1>\r\nLIST-ARCHIVE: <2>\r\n", "List-Archive: <1>\r\n"),
             ("List-Help: <h\u{f6}>\r\n", "List-Help: <h\u{f6}>\r\n"),
         ] {
-            let got = String::from_utf8(list.copy_fields(taken.as_bytes())).unwrap();
+            let got = String::from_utf8(list.copy_fields(taken.as_bytes(), false)).unwrap();
             assert_eq!(got, format!("{own}{behind}"), "{taken}");
+        }
+    }
+
+    #[test]
+    fn from_is_rewritten_where_it_must_be() {
+        let taken = b"From: Ann <a@x.example>\r\nFrom: Eve <e@x.example>\r\nReply-To: <b@x.example>\r\n";
+        let copy = |rewrite_from, is_refused| {
+            let list = List::new(ListSettings { rewrite_from, ..settings() }).unwrap();
+            let fields = list.copy_fields(taken, is_refused);
+            String::from_utf8(fields[list.header_fields().len()..].to_vec()).unwrap()
+        };
+        let own = "From: Ann <a@x.example>\r\nReply-To: <b@x.example>\r\n";
+        let lists = "From: \"Ann via news\" <news@lists.example.org>\r\nX-Original-From: Ann <a@x.example>\r\n\
+                     Reply-To: <b@x.example>\r\n";
+        for (rewriting, is_refused, wanted) in [
+            (FromRewriting::Never, true, own),
+            (FromRewriting::Dmarc, false, own),
+            (FromRewriting::Dmarc, true, lists),
+            (FromRewriting::Always, false, lists),
+        ] {
+            assert_eq!(copy(rewriting, is_refused), wanted, "{rewriting:?} {is_refused}");
         }
     }
 

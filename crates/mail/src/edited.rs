@@ -79,6 +79,12 @@ impl ListFields {
         self.replaced.len() + self.repeated.len()
     }
 
+    /// Adds fields that were removed later.
+    pub fn add(&mut self, more: ListFields) {
+        self.replaced.extend(more.replaced);
+        self.repeated.extend(more.repeated);
+    }
+
     /// Returns all of them, for a copy that does not belong to a list.
     pub fn all(&self) -> Vec<u8> {
         [&*self.replaced, &*self.repeated].concat()

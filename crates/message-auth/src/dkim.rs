@@ -25,6 +25,8 @@ pub struct SignatureFacts {
     pub algorithm: &'static str,
     /// The value of `b=`.
     pub text: String,
+    /// Names of the signed header fields (`h=`), in lower case.
+    pub fields: Vec<String>,
 }
 
 impl DkimResult {
@@ -34,6 +36,7 @@ impl DkimResult {
             selector: signature.selector.clone(),
             algorithm: signature.algorithm.name(),
             text: signature.text.clone(),
+            fields: signature.fields().to_vec(),
         };
         DkimResult { result, reason, signature: Some(facts) }
     }

@@ -47,6 +47,8 @@ pub struct Report {
     pub dmarc: Vec<DmarcResult>,
     /// There are more authors' domains than are examined.
     pub has_more_authors: bool,
+    /// For each author's domain, if copies of a list were asked about: DMARC of these.
+    pub copies: Vec<DmarcResult>,
 }
 
 impl Report {
@@ -130,6 +132,17 @@ pub struct Disposition {
 }
 
 impl Report {
+    /// The author's domain whose policy asks receivers not to accept a list's copies as they are, and that policy. A
+    /// domain that tests its policy asks lists to act as if it were applied (`t=y`, RFC 9989 section 4.7).
+    pub fn refusal_of_copies(&self) -> Option<Disposition> {
+        let fails = |one: &&DmarcResult| one.result == MethodResult::Fail;
+        let refused = |one: &DmarcResult| {
+            let policy = one.policy.filter(|policy| *policy != DmarcPolicy::None)?;
+            Some(Disposition { policy, domain: one.domain.clone() })
+        };
+        self.copies.iter().filter(fails).find_map(refused)
+    }
+
     /// What the authors' domains ask for this message, unless all pass or ask nothing.
     pub fn dispositions(&self) -> Vec<Disposition> {
         let of = |dmarc: &DmarcResult| Disposition { policy: dmarc.disposition(), domain: dmarc.domain.clone() };

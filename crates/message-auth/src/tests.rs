@@ -116,6 +116,57 @@ fn a_changed_body_from_elsewhere_fails() {
     assert_eq!(report.dispositions(), [reject]);
 }
 
+/// What receivers would do with a list's copies, and the number of questions.
+fn of_copies(zone: &Zone, message: &[u8], replaced: &str) -> (Option<Disposition>, usize) {
+    let fields = replaced.split(' ').map(str::to_owned).collect();
+    let mut verification = Verification::of_copies(scanned(message, 1_000), fields, NOW);
+    let mut count = 0;
+    while let Step::Ask(questions) = verification.step() {
+        assert!(!questions.is_empty() && count <= QUESTIONS_MAX);
+        count += questions.len();
+        for question in questions {
+            let answer = zone.answer(&question);
+            verification.answer(question, answer);
+        }
+    }
+    (verification.into_report().refusal_of_copies(), count)
+}
+
+#[test]
+fn copies_of_a_list_pass_only_by_a_signature_that_lasts() {
+    let signer = signer();
+    let (message, plain) = (signed(&signer), [HEADER.as_bytes(), b"\r\n", BODY.as_bytes()].concat());
+    let refused = |policy| Some(Disposition { policy, domain: "author.test".to_owned() });
+    let with_policy = |record: &str| {
+        let mut zone = zone(&signer);
+        zone.0.retain(|(name, _)| name != "_dmarc.author.test");
+        zone.0.push(("_dmarc.author.test".to_owned(), record.to_owned()));
+        zone
+    };
+    let strict = zone(&signer);
+    assert_eq!(of_copies(&strict, &message, "list-id precedence").0, None);
+    // The author's signature has the subject.
+    assert_eq!(of_copies(&strict, &message, "list-id subject").0, refused(DmarcPolicy::Reject));
+    assert_eq!(of_copies(&strict, &[&message[..], b"x\r\n"].concat(), "list-id").0, refused(DmarcPolicy::Reject));
+    assert_eq!(of_copies(&strict, &plain, "list-id").0, refused(DmarcPolicy::Reject));
+    for (record, wanted) in [
+        ("v=DMARC1; p=none", None),
+        ("v=DMARC1; p=quarantine", refused(DmarcPolicy::Quarantine)),
+        ("v=DMARC1; p=reject; t=y", refused(DmarcPolicy::Reject)),
+        ("FAIL", None),
+        ("v=spf1 -all", None),
+    ] {
+        assert_eq!(of_copies(&with_policy(record), &plain, "list-id").0, wanted, "{record}");
+    }
+    // A key that the DNS does not answer for could be right.
+    let mut silent = zone(&signer);
+    silent.0.retain(|(name, _)| !name.starts_with("s1."));
+    silent.0.push(("s1._domainkey.author.test".to_owned(), "FAIL".to_owned()));
+    assert_eq!(of_copies(&silent, &message, "list-id").0, None);
+    let (_, questions) = of_copies(&strict, &plain, "list-id");
+    assert!(questions <= 3, "neither SPF nor reverse DNS is asked for: {questions}");
+}
+
 #[test]
 fn a_dns_that_fails_never_leads_to_a_policy() {
     let signer = signer();

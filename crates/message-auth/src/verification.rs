@@ -1,9 +1,11 @@
 //! All methods for one message: asks questions, takes answers, ends with a [`Report`].
 //!
 //! States: each method is open until its answers are known, and is then never evaluated again. DMARC follows SPF and
-//! DKIM. Failure: after [`Verification::close`] what is unknown counts as a DNS failure, and the next step is the last.
+//! DKIM. DMARC of a list's copies follows DKIM alone, and only signatures that copies do not break.
+//!
+//! Failure: after [`Verification::close`] what is unknown counts as a DNS failure, and the next step is the last.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use stentor_dkim::FieldIndex;
 
@@ -55,6 +57,8 @@ pub struct Verification {
     message: ScannedMessage,
     now_s: u64,
     is_dmarc_on: bool,
+    /// For a post: names of the header fields that copies of lists have instead of the message's own, in lower case.
+    replaced_fields: Option<Vec<String>>,
     answers: KnownAnswers,
     iprev: Option<MethodResult>,
     helo: Option<MethodResult>,
@@ -62,6 +66,7 @@ pub struct Verification {
     dkim: Option<Vec<DkimResult>>,
     arc: Option<ArcResult>,
     dmarc: Option<Vec<DmarcResult>>,
+    copies: Option<Vec<DmarcResult>>,
 }
 
 impl Verification {
@@ -72,6 +77,7 @@ impl Verification {
             message,
             now_s,
             is_dmarc_on,
+            replaced_fields: None,
             answers: KnownAnswers::default(),
             iprev: None,
             helo: None,
@@ -79,7 +85,30 @@ impl Verification {
             dkim: None,
             arc: None,
             dmarc: None,
+            copies: Some(Vec::new()),
         }
+    }
+
+    /// Verifies only whether a list's copies will pass DMARC; see [`Verification::with_copies`].
+    pub fn of_copies(message: ScannedMessage, replaced_fields: Vec<String>, now_s: u64) -> Verification {
+        let identity =
+            SessionIdentity { client: Ipv4Addr::UNSPECIFIED.into(), helo: String::new(), sender: String::new() };
+        let none = Some(MethodResult::None);
+        Verification {
+            iprev: none,
+            helo: none,
+            mail_from: none,
+            arc: Some(ArcResult { result: MethodResult::None, reason: None, sets: 0 }),
+            dmarc: Some(Vec::new()),
+            ..Verification::new(identity, message, false, now_s).with_copies(replaced_fields)
+        }
+    }
+
+    /// Also verifies whether a list's copies will pass DMARC. `replaced_fields`: names of the header fields that they
+    /// have instead of the message's own, in lower case.
+    #[must_use]
+    pub fn with_copies(self, replaced_fields: Vec<String>) -> Verification {
+        Verification { replaced_fields: Some(replaced_fields), copies: None, ..self }
     }
 
     pub fn answer(&mut self, question: DnsQuestion, answer: RecordAnswer) {
@@ -122,12 +151,20 @@ impl Verification {
                 None
             }
         };
+        let copies = match (&self.copies, dkim) {
+            (None, Some(dkim)) => self.results_of_copies(&inquiry, dkim),
+            _ => None,
+        };
+        if self.copies.is_none() && dkim.is_none() {
+            message.findings.authors.domains.iter().for_each(|author| prefetch(&inquiry, author));
+        }
         let questions = inquiry.into_questions();
         (self.iprev, self.helo, self.mail_from) = (iprev, helo, mail_from);
         self.dkim = self.dkim.take().or(dkim_results);
         self.arc = self.arc.take().or(arc_result);
         self.dmarc = self.dmarc.take().or(dmarc);
-        let is_done = self.iprev.is_some() && self.arc.is_some() && self.dmarc.is_some();
+        self.copies = self.copies.take().or(copies);
+        let is_done = self.iprev.is_some() && self.arc.is_some() && self.dmarc.is_some() && self.copies.is_some();
         if is_done { Step::Done } else { Step::Ask(questions) }
     }
 
@@ -138,6 +175,19 @@ impl Verification {
 
     fn dmarc_results(&self, inquiry: &Inquiry<'_>, authenticated: &AuthenticatedDomains) -> Option<Vec<DmarcResult>> {
         let results: Vec<_> = self.authors().iter().map(|author| dmarc(inquiry, author, authenticated)).collect();
+        results.into_iter().collect::<Result<_, _>>().ok()
+    }
+
+    /// The return path of copies is the list's, so that SPF never authenticates their author.
+    fn results_of_copies(&self, inquiry: &Inquiry<'_>, dkim: &[DkimResult]) -> Option<Vec<DmarcResult>> {
+        let replaced = self.replaced_fields.as_deref().unwrap_or_default();
+        let mut authenticated = AuthenticatedDomains::default();
+        let lasts = |one: &&DkimResult| {
+            one.signature.as_ref().is_some_and(|signature| !signature.fields.iter().any(|name| replaced.contains(name)))
+        };
+        authenticated.add_signatures(dkim.iter().filter(lasts));
+        let authors = &self.message.findings.authors.domains;
+        let results: Vec<_> = authors.iter().map(|author| dmarc(inquiry, author, &authenticated)).collect();
         results.into_iter().collect::<Result<_, _>>().ok()
     }
 
@@ -163,6 +213,7 @@ impl Verification {
             arc: self.arc.unwrap_or_else(unfinished),
             dmarc: self.dmarc.unwrap_or_default(),
             has_more_authors: self.is_dmarc_on && self.message.findings.authors.has_more,
+            copies: self.copies.unwrap_or_default(),
         }
     }
 }
@@ -194,13 +245,6 @@ fn authenticated(
         (MethodResult::TempError, Some(domain)) => all.unknown.push(domain),
         _ => {}
     }
-    for one in dkim {
-        let Some(signature) = &one.signature else { continue };
-        match one.result {
-            MethodResult::Pass if !all.dkim.contains(&signature.domain) => all.dkim.push(signature.domain.clone()),
-            MethodResult::TempError => all.unknown.push(signature.domain.clone()),
-            _ => {}
-        }
-    }
+    all.add_signatures(dkim.iter());
     all
 }

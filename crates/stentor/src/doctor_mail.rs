@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_admin::identity::{MailExamination, examine};
 use stentor_config::Config;
 use stentor_control::doctor::Finding;
 use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_core::sts::LookupServices;
+use stentor_examination::{MailExamination, examine};
 use stentor_mail::address::normalise_domain;
 use stentor_resolve::{Resolver, ResolverConfig};
 

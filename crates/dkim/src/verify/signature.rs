@@ -68,6 +68,11 @@ pub struct Signature {
 }
 
 impl Signature {
+    /// Names of the signed header fields (`h=`), in lower case.
+    pub fn fields(&self) -> &[String] {
+        &self.names
+    }
+
     /// Parses a field with its name.
     ///
     /// # Errors

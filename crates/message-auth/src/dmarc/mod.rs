@@ -10,6 +10,7 @@ mod walk;
 pub use self::record::DmarcPolicy;
 use self::record::{PolicyRecord, PublicSuffix};
 use self::walk::{PolicyDomain, WalkStop, organizational, walk};
+use crate::dkim::DkimResult;
 use crate::dns::{Inquiry, Pending, RecordAnswer, RecordKind};
 use crate::method::MethodResult;
 use crate::spf::is_at_or_below;
@@ -23,6 +24,21 @@ pub struct AuthenticatedDomains {
     pub dkim: Vec<String>,
     /// Domains whose result is unknown because the DNS failed.
     pub unknown: Vec<String>,
+}
+
+impl AuthenticatedDomains {
+    pub fn add_signatures<'a>(&mut self, all: impl Iterator<Item = &'a DkimResult>) {
+        for one in all {
+            let Some(signature) = &one.signature else { continue };
+            match one.result {
+                MethodResult::Pass if !self.dkim.contains(&signature.domain) => {
+                    self.dkim.push(signature.domain.clone());
+                }
+                MethodResult::TempError => self.unknown.push(signature.domain.clone()),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Result for one author's domain.

@@ -4,31 +4,60 @@
 //! the results are a field before the message, and rules on authentication see them. Then the policy of the author's
 //! domain is applied as far as `[message_authentication]` says.
 //!
-//! Failure: the DNS does not answer in time: `temperror`. That neither defers nor refuses a message.
+//! Of a post, from whomever, it is also found out whether receivers would refuse copies because the policy of the
+//! author's domain demands a signature that they lack ([`Transaction::rewrites_from`]).
+//!
+//! Failure: the DNS does not answer in time: `temperror`. That neither defers nor refuses a message; its From stays.
 
 use std::time::Duration;
 
-use stentor_config::DmarcAction;
+use stentor_config::{DmarcAction, ListConfig};
 use stentor_core::{Core, Settings};
+use stentor_lists::{AUTHOR_FIELDS, FromRewriting, OWN_FIELDS};
+use stentor_mail::address::normalise_domain;
+use stentor_mail::edited::{HeaderChanges, HeaderEdit};
+use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_message_auth::{Disposition, DmarcPolicy, FIELD, MessageScan, Report, SessionIdentity, Step, Verification};
 use tokio::time::Instant;
 
 use super::Transaction;
+use super::header::header_too_large;
 
 /// A message to be authenticated.
 pub(super) struct Authentication {
     scan: MessageScan,
     helo: String,
+    /// The client is untrusted: its message is authenticated. Otherwise only the copies of a list are asked about.
+    is_checked: bool,
+    /// Names of the fields that lists' copies have instead of a post's, in lower case; `None`: copies keep their From.
+    replaced_fields: Option<Vec<String>>,
 }
 
 impl Transaction {
     /// Begins with the data of a message, before which are `ours` octets of our own.
     pub(super) fn begin_authentication(&mut self, settings: &Settings, helo: &str, ours: usize) {
-        if settings.config.message_auth.is_on && !self.is_of_trusted() {
-            let authentication = Authentication { scan: MessageScan::new(ours), helo: helo.to_owned() };
-            self.authentication = Some(Box::new(authentication));
+        let is_checked = settings.config.message_auth.is_on && !self.is_of_trusted();
+        let replaced_fields = self.replaced_fields(settings);
+        if is_checked || replaced_fields.is_some() {
+            let (scan, helo) = (MessageScan::new(ours), helo.to_owned());
+            self.authentication = Some(Box::new(Authentication { scan, helo, is_checked, replaced_fields }));
         }
+    }
+
+    /// Names of the fields that copies have instead of a post's, if lists may rewrite From.
+    fn replaced_fields(&self, settings: &Settings) -> Option<Vec<String>> {
+        let named = self.rcpts.lists();
+        // The post may also reach lists within those that it is for.
+        let is_rewriting = |list: &ListConfig| list.list.settings().rewrite_from == FromRewriting::Dmarc;
+        if named.is_empty() || !settings.config.lists.iter().any(is_rewriting) {
+            return None;
+        }
+        let mut names: Vec<String> = OWN_FIELDS.map(str::to_ascii_lowercase).to_vec();
+        for list in settings.config.lists.iter().filter(|list| named.contains(list.list.name())) {
+            names.extend(list.flow.copies.field_names().map(str::to_ascii_lowercase));
+        }
+        Some(names)
     }
 
     /// Reads the next octets of the data, as the client sent them.
@@ -47,9 +76,29 @@ impl Transaction {
     ///
     /// # Errors
     /// It is refused, as the author's domain asks.
-    pub(super) async fn authenticate(&mut self, core: &Core, settings: &Settings) -> Result<(), Reply> {
-        let Some(authentication) = self.authentication.take() else { return Ok(()) };
+    pub(super) async fn authenticate(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        facts: &HeaderFacts,
+    ) -> Result<(), Reply> {
+        let Some(mut authentication) = self.authentication.take() else { return Ok(()) };
+        if self.signs_for_author(core, settings, facts) {
+            authentication.replaced_fields = None;
+        }
+        let is_checked = authentication.is_checked;
+        if !is_checked && authentication.replaced_fields.is_none() {
+            return Ok(());
+        }
         let report = self.verified(core, settings, *authentication).await;
+        if let Some(Disposition { policy, domain }) = report.refusal_of_copies() {
+            let by = format!("From rewritten, since DMARC of {domain} asks to {}", policy.word());
+            tracing::info!(message = %self.id, "post: {by}");
+            self.is_from_refused = true;
+        }
+        if !is_checked {
+            return Ok(());
+        }
         let value = report.value(&settings.config.authserv_id);
         tracing::debug!(message = %self.id, client = %self.client, "{FIELD}: {}", value.replace("\r\n\t", " "));
         let mut field = format!("{FIELD}: {value}\r\n").into_bytes();
@@ -60,12 +109,19 @@ impl Transaction {
     }
 
     async fn verified(&self, core: &Core, settings: &Settings, authentication: Authentication) -> Report {
-        let Authentication { scan, helo } = authentication;
+        let Authentication { scan, helo, is_checked, replaced_fields } = authentication;
         let config = &settings.config.message_auth;
         let sender = if self.mail.path.is_null() { String::new() } else { self.mail.path.as_str().to_owned() };
         let identity = SessionIdentity { client: self.client.to_canonical(), helo, sender };
         let now_s = core.clock.now() / 1_000;
-        let mut verification = Verification::new(identity, scan.finish(), config.evaluates_dmarc(), now_s);
+        let message = scan.finish();
+        let mut verification = match (is_checked, replaced_fields) {
+            (true, None) => Verification::new(identity, message, config.evaluates_dmarc(), now_s),
+            (true, Some(fields)) => {
+                Verification::new(identity, message, config.evaluates_dmarc(), now_s).with_copies(fields)
+            }
+            (false, fields) => Verification::of_copies(message, fields.unwrap_or_default(), now_s),
+        };
         let until = Instant::now() + Duration::from_millis(config.timeout_ms);
         let resolver = core.resolver();
         while let Step::Ask(questions) = verification.step() {
@@ -77,6 +133,47 @@ impl Transaction {
             }
         }
         verification.into_report()
+    }
+
+    /// Whether copies will have a signature of ours for the author's domain.
+    fn signs_for_author(&self, core: &Core, settings: &Settings, facts: &HeaderFacts) -> bool {
+        let domain = facts.from.as_deref().and_then(|from| from.rsplit_once('@')).map(|(_, domain)| domain);
+        let domain = domain.filter(|_| self.is_of_trusted() && !facts.has_more_from);
+        let domain = domain.and_then(|domain| normalise_domain(domain).ok());
+        domain.is_some_and(|domain| {
+            settings.dkim().of_author(&domain).is_some_and(|signing| core.dkim.signers(signing).is_some())
+        })
+    }
+
+    /// Takes the author's fields out of a post in memory, so that each list's copies can have their own. Those of a
+    /// post that is stored already have been taken when it arrived.
+    ///
+    /// # Errors
+    /// The fields are too large.
+    pub(super) fn take_author_fields(&mut self, settings: &Settings, last: &mut Vec<u8>) -> Result<(), Reply> {
+        if !self.rewrites_from(settings) || self.stored() > 0 {
+            return Ok(());
+        }
+        let post = Some(AUTHOR_FIELDS.map(str::to_owned).to_vec());
+        let mut edit = HeaderEdit::new(0, HeaderChanges { missing: None, post });
+        *last = edit.push(std::mem::take(last), true);
+        if let Some(why) = edit.overflow() {
+            return Err(header_too_large(why));
+        }
+        self.list_fields.add(edit.take_list_fields());
+        Ok(())
+    }
+
+    /// Whether copies of a list have another From than the post.
+    pub(super) fn rewrites_from(&self, settings: &Settings) -> bool {
+        let is_always = |list: &ListConfig| list.list.settings().rewrite_from == FromRewriting::Always;
+        !self.rcpts.lists().is_empty() && (self.is_from_refused || settings.config.lists.iter().any(is_always))
+    }
+
+    /// Whether copies of a list may have another From than the post, which is not known before its end.
+    pub(super) fn may_rewrite_from(&self, settings: &Settings) -> bool {
+        let rewriting = |list: &ListConfig| list.list.settings().rewrite_from != FromRewriting::Never;
+        !self.rcpts.lists().is_empty() && settings.config.lists.iter().any(rewriting)
     }
 
     /// Applies what the authors' domains ask for a message that fails DMARC.

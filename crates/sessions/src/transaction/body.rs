@@ -84,6 +84,7 @@ impl Transaction {
         self.stored_form = StoredForm::new(prefix.len());
         self.own_octets = prefix.len();
         self.begin_authentication(settings, helo, prefix.len());
+        self.begin_examination(settings);
         prefix
     }
 
@@ -96,6 +97,8 @@ impl Transaction {
         self.waiting.begin(&settings.rules, prefix.len(), self.milters.is_some());
         self.stored_form = StoredForm::new(prefix.len());
         self.own_octets = prefix.len();
+        self.begin_authentication(settings, "", prefix.len());
+        self.begin_examination(settings);
         prefix
     }
 
@@ -115,9 +118,10 @@ impl Transaction {
         }
         self.search(&bytes).await;
         self.scan_for_authentication(&bytes);
+        self.push_examined(&bytes);
         let bytes = self.stored_form.push(bytes, false);
         // Its header is not known yet.
-        let bytes = self.edit(core, settings).push(bytes, false);
+        let bytes = self.edit(core, settings, true).push(bytes, false);
         match self.canonical_header(settings, bytes, false).await {
             // The whole piece may be the beginning of a field.
             Ok(bytes) if bytes.is_empty() => {}

@@ -257,7 +257,7 @@ impl Transaction {
         let relayed = self.relayed(class, end);
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
         let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
-        let list_fields = &self.list_fields;
+        let (list_fields, is_from_refused) = (&self.list_fields, self.is_from_refused);
         let to = |(address, AcceptedRcpt { params, hop, .. })| {
             let route = Route { hop, ..Route::default() };
             EnvelopeRcpt { address, route, params }
@@ -280,7 +280,7 @@ impl Transaction {
                         sender: list.settings().bounces.as_str().to_owned(),
                         class: Class::Bulk,
                         list: Some(name.to_string()),
-                        prefix: [relayed.prefix, list.copy_fields(&list_fields.replaced)].concat(),
+                        prefix: [relayed.prefix, list.copy_fields(&list_fields.replaced, is_from_refused)].concat(),
                         ret: Some(Ret::Headers),
                         envid: None,
                         taken,

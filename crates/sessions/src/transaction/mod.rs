@@ -18,6 +18,7 @@ mod rcpt;
 mod submitted;
 mod success;
 mod umbrella;
+mod unfit;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -32,10 +33,11 @@ use stentor_core::log::{Injector, MessageSummary};
 use stentor_core::memory::Reservation;
 use stentor_core::observer::{Receiving, TraceParent};
 use stentor_core::{Core, Settings, log};
+use stentor_dkim::MessageHash;
 use stentor_mail::address::Address;
 use stentor_mail::edited::{HeaderEdit, ListFields};
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::heading::Heading;
+use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
@@ -93,6 +95,10 @@ pub struct Transaction {
     added: Vec<u8>,
     /// From the beginning of the data until it is authenticated, if it is.
     authentication: Option<Box<Authentication>>,
+    /// Receivers would refuse lists' copies with the author's From.
+    is_from_refused: bool,
+    /// Its header, if mail that large receivers would refuse is to be held.
+    examined_header: Option<Box<MessageHash>>,
     /// Value of the field with its authentication results.
     authentication_results: Option<Box<str>>,
     /// Lists with restricted posting, sorted, without duplicates.
@@ -274,6 +280,8 @@ impl Transaction {
             edit: None,
             own_octets: 0,
             list_fields: ListFields::default(),
+            is_from_refused: false,
+            examined_header: None,
             id,
             pieces: None,
             failed: None,
@@ -389,6 +397,7 @@ impl Transaction {
             self.scan_for_authentication(&end.last);
             self.hold(core, end.last.len() as u64)?;
         }
+        self.push_examined(&end.last);
         self.by_content(settings, &end.last, size).await?;
         if end.facts.is_irregular || self.stored_form.is_begun() {
             end.last = self.stored_form.push(std::mem::take(&mut end.last), true);
@@ -405,7 +414,7 @@ impl Transaction {
         }
         let begun = Instant::now();
         if self.authentication.is_some() && !self.wishes.is_discarded() {
-            Box::pin(self.authenticate(core, settings)).await?;
+            Box::pin(self.authenticate(core, settings, &message.end.facts)).await?;
             self.check_connected(peer, begun, "client disconnected during authentication")?;
         }
         if self.milters.is_some() {
@@ -418,6 +427,10 @@ impl Transaction {
         // Actions of rules on authentication, and of recipients that milters have added.
         if !self.wishes.edits.is_empty() && !self.wishes.is_discarded() {
             Box::pin(self.edit_fields(core, settings, &mut message, false)).await?;
+        }
+        self.take_author_fields(settings, &mut message.end.last)?;
+        if self.examined_header.is_some() && !self.wishes.is_discarded() {
+            Box::pin(self.hold_unfit(core, settings, size)).await;
         }
         if let Some(target) = self.wishes.transfer_encoding.filter(|_| !self.wishes.is_discarded()) {
             Box::pin(self.recode(core, settings, target, &mut message)).await?;
@@ -577,10 +590,17 @@ impl Transaction {
         let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
         let is_wanted = lists.any(|report| report.to.poster()) && !self.mail.path.is_null();
         // The beginning of a large body is in the journal already: it is read there when somebody wants to see it.
-        let heading = (self.stored() == 0).then(|| Arc::new(Heading::of(last)));
+        let heading = (self.stored() == 0).then(|| Arc::new(self.heading(settings, last)));
         core.live
             .posts
             .note(content, PostNotes { poster: is_wanted.then(|| self.mail.path.as_str().to_owned()), heading });
+    }
+
+    fn heading(&self, settings: &Settings, last: &[u8]) -> Heading {
+        if self.rewrites_from(settings) {
+            return Heading::of(&[&*self.list_fields.replaced, &last[..last.len().min(LOOKED_BYTES_MAX)]].concat());
+        }
+        Heading::of(last)
     }
 
     /// Octets of the body that were handed to the journal.

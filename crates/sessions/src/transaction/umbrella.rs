@@ -212,7 +212,8 @@ impl Transaction {
             let list = settings.list(envelope.list.as_deref().unwrap_or_default());
             match list.filter(|_| matches!(envelope.recipients, EnvelopeRecipients::List)) {
                 Some(list) => {
-                    let (base, fields) = (self.added.clone(), list.copy_fields(&self.list_fields.replaced));
+                    let (base, fields) =
+                        (self.added.clone(), list.copy_fields(&self.list_fields.replaced, self.is_from_refused));
                     posts.push_back(Post { list: list.name().clone(), envelope, base, fields, is_within: false });
                 }
                 None => all.push(envelope),
@@ -266,7 +267,12 @@ impl Transaction {
             timeout_at(until, core.lists.refresh_all(core, &lists)).await.unwrap_or(Err(SLOW_LISTS))?;
             for list in lists {
                 match self.enter(core, settings, &list, &post.list, facts)? {
-                    Entry::Post => posts.extend(within(settings, &post, &list, &self.list_fields.replaced)),
+                    Entry::Post => {
+                        let fields = settings.list(&list);
+                        let fields =
+                            fields.map(|one| one.copy_fields(&self.list_fields.replaced, self.is_from_refused));
+                        posts.extend(fields.and_then(|fields| within(settings, &post, &list, fields)));
+                    }
                     Entry::Loop(why) => {
                         tracing::warn!(message = %self.id, within = %post.list, %list, "list skipped: {why}");
                     }
@@ -455,9 +461,8 @@ enum Entry {
 }
 
 /// Builds the post for a nested list; `replaced`: the list fields removed from it.
-fn within(settings: &Settings, above: &Post, list: &Arc<str>, replaced: &[u8]) -> Option<Post> {
+fn within(settings: &Settings, above: &Post, list: &Arc<str>, fields: Vec<u8>) -> Option<Post> {
     let within = settings.list(list)?.settings();
-    let fields = settings.list(list)?.copy_fields(replaced);
     let passed = address_of(settings, &above.list).map(|above| delivered_to_field(&above));
     let base = [above.base.as_slice(), &passed.unwrap_or_default()].concat();
     let why = format!("list {list} within list {}", above.list);
@@ -511,7 +516,9 @@ mod tests {
             is_within: false,
         };
         let replaced = b"List-Id: <p.example>\r\nList-Post: <x>\r\nList-Archive: <1>\r\n";
-        let post = within(&settings, &above, &"sub".into(), replaced).unwrap();
+        let sub: Arc<str> = "sub".into();
+        let fields = settings.list(&sub).unwrap().copy_fields(replaced, false);
+        let post = within(&settings, &above, &sub, fields).unwrap();
         let base = "X-Rule: kept\r\nDelivered-To: all@lists.test\r\n";
         let fields = "List-Id: <sub.lists.test>\r\nList-Post: <mailto:sub@lists.test>\r\nPrecedence: list\r\n\
                       X-Original-List-Id: <p.example>\r\nList-Archive: <1>\r\n";

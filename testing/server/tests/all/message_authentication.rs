@@ -191,6 +191,74 @@ fn rules_read_the_results_and_nobody_can_forge_them() {
     assert!(copy.contains("X-Signed: yes"), "{copy}");
 }
 
+/// Posts a message to the list, and returns its copy.
+#[track_caller]
+fn copy_of_post(lab: &TestLab, server: &Server, client: &str, domain: &str, wire: &[u8]) -> String {
+    let before = lab.recorder().copies_to(TO).len();
+    server.connect_from(client).greeted().send(&format!("joe@{domain}"), &["news@lists.test"], wire).expect(250);
+    lab.wait("a copy", |recorder| recorder.copies_to(TO).len() > before);
+    let copies = lab.recorder().copies_to(TO);
+    String::from_utf8_lossy(copies[before].body.as_ref().expect("the lab keeps bodies")).into_owned()
+}
+
+const AUTHOR: &str = "\r\nFrom: Joe <joe@";
+const LIST: &str = "\r\nFrom: \"Joe via news\" <news@lists.test>\r\nX-Original-From: Joe <joe@";
+
+#[test]
+fn copies_of_a_list_come_from_the_list_where_the_authors_policy_demands_it() {
+    let signer = signer();
+    let lab = lab(&signer);
+    // Nothing else is checked.
+    let server = builder(&lab).list("news", &[TO]).start();
+    let copy = |client, domain: &str, wire: &[u8]| copy_of_post(&lab, &server, client, domain, wire);
+    let large = "A line of a large body.\r\n".repeat(100_000);
+    for (client, domain, body, wanted) in [
+        ("127.0.0.2", "signed.example", "x\r\n", LIST),
+        ("127.0.0.1", "signed.example", "x\r\n", LIST),
+        ("127.0.0.3", "held.example", "x\r\n", LIST),
+        ("127.0.0.3", "signed.example", &*large, LIST),
+        ("127.0.0.3", "looped.example", "x\r\n", AUTHOR),
+        ("127.0.0.3", "looped.example", &*large, AUTHOR),
+        ("127.0.0.3", "failing.example", "x\r\n", AUTHOR),
+        ("127.0.0.3", "silent.example", "x\r\n", AUTHOR),
+        ("127.0.0.3", "nothing.example", "x\r\n", AUTHOR),
+    ] {
+        let copy = copy(client, domain, &message(domain, "x@test", body));
+        assert!(copy.contains(wanted) && copy.matches("\r\nFrom:").count() == 1, "{domain}: {}", &copy[..600]);
+        assert!(copy.ends_with(body), "{domain}");
+        let replies = copy.matches(&format!("\r\nReply-To: Joe <joe@{domain}>\r\n")).count();
+        assert_eq!(replies, usize::from(wanted == LIST), "{domain}");
+    }
+    // The author's own signature stays valid, unless it covers a field of the list.
+    let plain = message("signed.example", "s@test", "x\r\n");
+    let with_field = [b"Precedence: bulk\r\n", &plain[..]].concat();
+    for (wire, wanted) in [(&plain, AUTHOR), (&with_field, LIST)] {
+        let copy = copy("127.0.0.3", "signed.example", &signed(&signer, wire));
+        assert!(copy.contains(wanted), "{copy}");
+    }
+    server.log().wait(&["From rewritten, since DMARC of held.example asks to quarantine"]);
+}
+
+#[test]
+fn only_copies_of_the_list_are_rewritten_and_a_list_may_refuse_or_insist() {
+    const OTHER: &str = "bob@one.example";
+    let signer = signer();
+    let lab = lab(&signer);
+    let server = builder(&lab).list("news", &[TO]).start();
+    let wire = message("signed.example", "both@test", "x\r\n");
+    server.smtp().send("joe@signed.example", &["news@lists.test", OTHER], &wire).expect(250);
+    lab.wait("two copies", |recorder| recorder.copies_to(TO).len() + recorder.copies_to(OTHER).len() == 2);
+    let body =
+        |to| String::from_utf8_lossy(lab.recorder().copies_to(to)[0].body.as_ref().expect("a body")).into_owned();
+    assert!(body(TO).contains(LIST) && body(OTHER).starts_with(&AUTHOR[2..]) && !body(OTHER).contains("Reply-To"));
+    drop(server);
+    for (mode, domain, wanted) in [("never", "signed.example", AUTHOR), ("always", "nothing.example", LIST)] {
+        let server = builder(&lab).list("news", &[TO]).set("lists.news.rewrite_from", &format!("\"{mode}\"")).start();
+        let copy = copy_of_post(&lab, &server, "127.0.0.3", domain, &message(domain, mode, "x\r\n"));
+        assert!(copy.contains(wanted), "{mode}: {copy}");
+    }
+}
+
 /// A message with many signatures and a large body, which goes to the journal in pieces.
 #[test]
 fn many_signatures_and_a_large_body_are_bounded() {

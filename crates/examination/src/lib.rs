@@ -1,11 +1,12 @@
-//! `stentor doctor mail`: examines the domains that mail leaves from, and the addresses that it leaves by, as large
-//! receivers do (`stentor_identity`), before a post leaves.
+//! Examines the domains that mail leaves from, and the addresses that it leaves by, as large receivers do
+//! (`stentor_identity`), before a post leaves: all of them for `stentor doctor mail`, or what one post needs
+//! ([`refusals`]).
 //!
 //! It reads the configuration and asks the DNS and web servers itself; no server needs to run, and no mail is sent. One
 //! post is rendered as its first copy would leave: with the fields of the domain's list, and signed.
 //!
 //! Promise: at most [`DOMAINS_MAX`] domains are examined, each with a bounded number of questions, of which
-//! [`PARALLEL_MAX`] are asked at a time; after [`EXAMINATION`] the others count as unanswered.
+//! [`PARALLEL_MAX`] are asked at a time; after a time limit the others count as unanswered.
 //!
 //! Failure: what gets no answer could not be checked. It is never a fault.
 
@@ -21,7 +22,7 @@ use stentor_control::doctor::{Finding as Note, Severity as NoteSeverity};
 use stentor_core::sts::{LookupServices, fetch_until, fetched};
 use stentor_http_client::{Destination, HttpClient, Url};
 use stentor_identity::{
-    DomainIdentity, FindingSeverity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, Rendered, Source,
+    Check, DomainIdentity, FindingSeverity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, Rendered, Source,
     examine_domain, examine_source,
 };
 use stentor_lists::{List, OWN_FIELDS};
@@ -36,7 +37,7 @@ use tokio::time::{Instant, timeout_at};
 pub const DOMAINS_MAX: usize = 200;
 /// Maximum DNS questions at a time.
 const PARALLEL_MAX: usize = 20;
-/// Time limit for all questions about one domain or address.
+/// Time limit of the doctor for all questions about one domain or address.
 const EXAMINATION: Duration = Duration::from_mins(1);
 
 /// What to examine.
@@ -64,7 +65,8 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
         notes.push(Note { id: "unchecked".to_owned(), ..warning(what, "name the address with --address") });
     }
     for source in &sources {
-        let found = examined(services, |lookups| examine_source(source, &wanted.block_lists, lookups)).await;
+        let judge = |lookups: &Lookups| examine_source(source, &wanted.block_lists, lookups);
+        let found = examined(services, Instant::now() + EXAMINATION, judge).await;
         add(&mut notes, found, &format!("{} (HELO {})", source.address, source.helo));
     }
     let public: Vec<Source> = sources.into_iter().filter(Source::is_public).collect();
@@ -79,29 +81,83 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
             .push(warning(&format!("{more} more domains were not checked"), "name them: `stentor doctor mail DOMAIN`"));
     }
     for domain in domains.iter().take(DOMAINS_MAX) {
-        let found = one_domain(services, domain, &public, wanted).await;
-        add(&mut notes, found, domain);
+        let lists: Vec<&List> = lists_at(config, domain).collect();
+        let mut return_paths: Vec<String> =
+            lists.iter().map(|list| list.settings().bounces.domain().to_owned()).collect();
+        return_paths.sort_unstable();
+        return_paths.dedup();
+        if return_paths.is_empty() {
+            return_paths.push(domain.clone());
+        }
+        let list = lists.first().copied();
+        let message = Rendered::new(&rendered(config, domain, list, wanted), wanted.now_ms / 1000);
+        let mail = DomainMail { domain, return_paths, has_list: list.is_some(), message };
+        add(&mut notes, one_domain(services, Instant::now() + EXAMINATION, &public, mail).await, domain);
     }
     notes
 }
 
+/// A post about to leave.
+#[derive(Debug)]
+pub struct OutgoingPost<'a> {
+    /// `None`: mail of a sender.
+    pub list: Option<&'a List>,
+    /// The domain of the return path: the list's bounces, or the sender.
+    pub return_path: &'a str,
+    /// Header section with CRLF line ends.
+    pub header: &'a [u8],
+    /// Octets of the whole message.
+    pub bytes: u64,
+    /// The rules for those who send over 5,000 messages a day apply.
+    pub is_bulk: bool,
+    /// Milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// Why large receivers would refuse a post by their published rules; empty: they accept it as far as the DNS has
+/// answered until then. Keys of `[[dkim]]` must have been read.
+///
+/// An author at a domain that we do not sign for is not examined: copies of a list have the author's own signature, or
+/// the list's address in From.
+pub async fn refusals(services: LookupServices<'_>, post: OutgoingPost<'_>, until: Instant) -> Vec<IdentityFinding> {
+    let OutgoingPost { list, return_path, header, bytes, is_bulk, now_ms } = post;
+    let config = &services.settings.config;
+    let (mut found, mut public) = (Vec::new(), Vec::new());
+    for source in sources(config, &[]).into_iter().filter(Source::is_public) {
+        found.extend(examined(services, until, |lookups| examine_source(&source, &[], lookups)).await);
+        public.push(source);
+    }
+    let message = [header, b"\r\n"].concat();
+    let author = Rendered::new(&message, 0).author_domain();
+    let is_ours = |domain: &String| list.is_none() || services.settings.dkim().of_author(domain).is_some();
+    let domain = author.clone().filter(is_ours);
+    let domain = domain.unwrap_or_else(|| list.map_or(return_path, |list| list.settings().address.domain()).to_owned());
+    let wanted = MailExamination { message: Some(message), now_ms, ..MailExamination::default() };
+    let message = Rendered::new(&rendered(config, &domain, list, &wanted), now_ms / 1000).with_bytes(bytes);
+    let return_paths = vec![return_path.to_owned()];
+    let mail = DomainMail { domain: &domain, return_paths, has_list: list.is_some(), message };
+    found.extend(one_domain(services, until, &public, mail).await);
+    let is_of_another = author.is_some_and(|author| author != domain);
+    found.retain(|one| one.check.is_refused(is_bulk) && !(is_of_another && one.check == Check::MessageFrom));
+    found
+}
+
+/// What is examined of mail from a domain.
+struct DomainMail<'a> {
+    domain: &'a str,
+    return_paths: Vec<String>,
+    has_list: bool,
+    message: Rendered,
+}
+
 async fn one_domain(
     services: LookupServices<'_>,
-    domain: &str,
+    until: Instant,
     sources: &[Source],
-    wanted: &MailExamination,
+    mail: DomainMail<'_>,
 ) -> Vec<IdentityFinding> {
-    let settings = services.settings;
-    let lists: Vec<&List> = lists_at(&settings.config, domain).collect();
-    let mut return_paths: Vec<String> = lists.iter().map(|list| list.settings().bounces.domain().to_owned()).collect();
-    return_paths.sort_unstable();
-    return_paths.dedup();
-    if return_paths.is_empty() {
-        return_paths.push(domain.to_owned());
-    }
-    let message =
-        Rendered::new(&rendered(&settings.config, domain, lists.first().copied(), wanted), wanted.now_ms / 1000);
-    let signing = settings.dkim().signing(Some(domain), lists.first().map(|_| domain));
+    let DomainMail { domain, return_paths, has_list, message } = mail;
+    let signing = services.settings.dkim().signing(Some(domain), has_list.then_some(domain));
     let (rotating, fixed): (Vec<_>, Vec<_>) = signing.into_iter().partition(|one| one.config.rotation.is_some());
     let rotating: Vec<&str> = rotating.iter().map(|one| &*one.config.domain).collect();
     let signers: Vec<_> = fixed.iter().flat_map(|one| one.signers.iter()).collect();
@@ -113,7 +169,7 @@ async fn one_domain(
         rotating: &rotating,
         message: Some(&message),
     };
-    examined(services, |lookups| examine_domain(&identity, lookups)).await
+    examined(services, until, |lookups| examine_domain(&identity, lookups)).await
 }
 
 /// The message as its first copy leaves, without signatures.
@@ -129,7 +185,7 @@ fn rendered(config: &Config, domain: &str, list: Option<&List>, wanted: &MailExa
     let post = list.map(|_| OWN_FIELDS.map(str::to_owned).to_vec());
     let mut edit = HeaderEdit::new(0, HeaderChanges { missing, post });
     let edited = edit.push(message, true);
-    let fields = list.map_or_else(Vec::new, |list| list.copy_fields(&edit.take_list_fields().replaced));
+    let fields = list.map_or_else(Vec::new, |list| list.copy_fields(&edit.take_list_fields().replaced, false));
     [link_fields(config, domain, list), fields, edited].concat()
 }
 
@@ -195,9 +251,10 @@ fn system_addresses() -> impl Iterator<Item = IpAddr> {
 /// Asks for what the checks need until they need no more.
 async fn examined(
     services: LookupServices<'_>,
+    until: Instant,
     judge: impl Fn(&Lookups) -> Vec<IdentityFinding>,
 ) -> Vec<IdentityFinding> {
-    let (until, mut lookups) = (Instant::now() + EXAMINATION, Lookups::default());
+    let mut lookups = Lookups::default();
     loop {
         let found = judge(&lookups);
         let wanted = lookups.take_wanted();
@@ -212,7 +269,7 @@ async fn examined(
 
 /// Asks questions in parallel; those about web servers one after the other.
 async fn ask(services: LookupServices<'_>, questions: &[LookupQuestion], lookups: &mut Lookups, until: Instant) {
-    let late = || LookupAnswer::Failed(format!("no answer within {} s", EXAMINATION.as_secs()));
+    let late = || LookupAnswer::Failed("no answer in time".to_owned());
     let mut asked = JoinSet::new();
     for question in questions {
         match question {

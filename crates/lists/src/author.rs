@@ -1,0 +1,109 @@
+//! From of a list's copies where its author's domain forbids the author's own (RFC 9989 section 7.4): the list is the
+//! author in name, and the fields say who wrote the post.
+//!
+//! Promise: every address of From stays in the copy as it came, in X-Original-From, and in Reply-To unless the post has
+//! its own. No name of an author can break out of the new field.
+
+use stentor_mail::address::Address;
+use stentor_mail::heading::Heading;
+use stentor_mime::field;
+
+use crate::fields::{append, phrase};
+
+/// Fields of a post that depend on how copies name its author.
+pub const AUTHOR_FIELDS: [&str; 2] = [FROM, REPLY_TO];
+const FROM: &str = "From";
+const REPLY_TO: &str = "Reply-To";
+/// The author as the post names it. Google Groups uses the same name.
+const ORIGINAL_FROM: &str = "X-Original-From";
+/// Longest name taken from From.
+const NAME_CHARS_MAX: usize = 100;
+
+/// When copies have the list's address in From.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FromRewriting {
+    Never,
+    /// When receivers would refuse them otherwise.
+    #[default]
+    Dmarc,
+    Always,
+}
+
+/// A list as the author of its copies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListAuthor<'a> {
+    pub name: &'a str,
+    pub address: &'a Address,
+}
+
+/// Appends the new From, X-Original-From, and Reply-To for a post with this From field, whole.
+pub(crate) fn append_rewritten(from: &[u8], has_reply_to: bool, list: ListAuthor<'_>, out: &mut Vec<u8>) {
+    let Some((_, value)) = field::split(from) else { return };
+    let mut tokens = phrase(&format!("{} via {}", author_name(from), list.name));
+    tokens.push(format!("<{}>", list.address));
+    append(out, FROM, &tokens);
+    let copied: &[&str] = if has_reply_to { &[ORIGINAL_FROM] } else { &[ORIGINAL_FROM, REPLY_TO] };
+    for name in copied {
+        out.extend_from_slice(name.as_bytes());
+        out.push(b':');
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The name of the first author; without one, the local part of the address.
+fn author_name(from: &[u8]) -> String {
+    let name = Heading::of(from).author;
+    let is_address = name.contains('@') && !name.contains(' ');
+    let name = if is_address { name.split('@').next().unwrap_or_default() } else { &name };
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rewritten(from: &str, has_reply_to: bool) -> String {
+        let mut out = Vec::new();
+        let address = "news@lists.example.org".parse().unwrap();
+        let list = ListAuthor { name: "news", address: &address };
+        append_rewritten(format!("From:{from}\r\n").as_bytes(), has_reply_to, list, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_list_is_the_author_and_the_author_is_named() {
+        for (from, name) in [
+            (" Ann Example <ann@x.example>", "\"Ann Example via news\""),
+            (" \"Example, \\\"Ann\\\"\" <ann@x.example>", "\"Example, \\\"Ann\\\" via news\""),
+            (" ann@x.example", "\"ann via news\""),
+            (" ann@x.example (Ann Example)", "\"Ann Example via news\""),
+            (" <ann@x.example>", "\"ann via news\""),
+            (" Ann\r\n Example <ann@x.example>, b@y.example", "\"Ann Example via news\""),
+            (" All: Ann <ann@x.example>;", "\"Ann via news\""),
+            (" =?utf-8?q?J=C3=B6rg?= <j@x.example>", "=?utf-8?B?SsO2cmcgdmlhIG5ld3M=?="),
+            (" =?utf-8?q?a=0D=0ABcc:_x=40y.example?= <j@x.example>", "\"a Bcc: x@y.example via news\""),
+        ] {
+            let wanted =
+                format!("From: {name} <news@lists.example.org>\r\nX-Original-From:{from}\r\nReply-To:{from}\r\n");
+            assert_eq!(rewritten(from, false), wanted);
+        }
+        let kept = rewritten(" Ann <ann@x.example>", true);
+        assert!(!kept.contains("Reply-To") && kept.contains("X-Original-From: Ann <ann@x.example>\r\n"), "{kept}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_from_becomes_one_field_with_the_lists_address(value in "[ -~\u{e4}\\\\\"()<>,;:@=?]{0,200}") {
+            let text = rewritten(&format!(" {value}"), true);
+            let unfolded = text.replace("\r\n ", " ");
+            let lines: Vec<&str> = unfolded.split("\r\n").collect();
+            prop_assert_eq!(lines.len(), 3, "{}", text);
+            prop_assert!(lines[0].starts_with("From: ") && lines[0].ends_with(" <news@lists.example.org>"), "{}", text);
+            let original = format!("X-Original-From: {value}");
+            prop_assert_eq!(lines[1], original.as_str());
+        }
+    }
+}
