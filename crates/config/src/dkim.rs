@@ -41,6 +41,9 @@ pub struct DkimConfig {
     pub authors: bool,
     /// Whether copies of lists with an address at the domain are signed.
     pub lists: bool,
+    /// Whether all mail that may be signed is, beside the signatures of author and list: large receivers send their
+    /// complaints to a domain that signs.
+    pub every: bool,
     /// How long signatures are valid; `None`: without end.
     pub expire_s: Option<u64>,
 }
@@ -110,10 +113,12 @@ fn domain(section: Section<'_>) -> Option<DkimConfig> {
         subdomains: section.flag("subdomains", true),
         authors: section.flag("authors", true),
         lists: section.flag("lists", true),
+        every: section.flag("every", false),
         expire_s: Some(expire_s).filter(|s| *s > 0),
     };
-    if !config.authors && !config.lists {
-        section.context.warn(section.span.clone(), "this domain signs nothing: `authors` and `lists` are false");
+    if !config.authors && !config.lists && !config.every {
+        let message = "this domain signs nothing: `authors`, `lists` and `every` are false";
+        section.context.warn(section.span.clone(), message);
     }
     section.finish();
     (name.is_some() && (first.is_some() || config.rotation.is_some())).then_some(config)

@@ -2,10 +2,11 @@
 //!
 //! Promise: a copy is signed by the domain of its author, if the message comes from a trusted client, a user or this
 //! server, and by the domain of its list. The nearest configured domain signs: `a.example.org` before `example.org`.
+//! Domains with `every` sign it besides.
 //! Mail of untrusted clients is never signed for its author: anyone can write any From.
 //!
-//! A body is hashed once for each form in which it is sent. At most one copy per CPU is signed at a time, on the
-//! blocking pool, and only these hold a header in memory; further copies wait in order.
+//! A body is hashed once for each form in which it is sent. At most [`TURNS_PER_CPU`] copies per CPU are signed at a
+//! time, on the blocking pool, and only these hold a header in memory; further copies wait in order.
 //!
 //! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned, unless its
 //! domain has no key yet: the server makes it, and its record is not in DNS.
@@ -27,18 +28,29 @@ use crate::rotating_keys::RotatingKeys;
 
 /// Body hashes kept, about 200 octets each.
 const BODIES_MAX: NonZero<usize> = NonZero::new(4_096).unwrap();
-/// Domains that sign a copy: author's and list's.
-const SIGNING_MAX: usize = 2;
+/// While one copy is signed, headers of others are read, and their signatures are on the way to their sessions: with a
+/// single turn per CPU a quarter of the CPU time was idle.
+const TURNS_PER_CPU: usize = 4;
+/// Usual domains that sign a copy: author's, list's, and one for complaints.
+const SIGNING_USUAL: usize = 3;
 
 /// The domains that sign, with their keys; replaced by a reload.
 #[derive(Default)]
 pub struct DkimDomains {
     domains: HashMap<Box<str>, DkimDomain, foldhash::fast::RandomState>,
+    /// Names of those that sign all mail, sorted.
+    every: Vec<Box<str>>,
 }
 
 impl DkimDomains {
     pub fn new(domains: Vec<DkimDomain>) -> DkimDomains {
-        DkimDomains { domains: domains.into_iter().map(|one| (one.config.domain.as_str().into(), one)).collect() }
+        let every = domains.iter().filter(|one| one.config.every);
+        let mut every: Vec<Box<str>> = every.map(|one| one.config.domain.as_str().into()).collect();
+        every.sort_unstable();
+        DkimDomains {
+            domains: domains.into_iter().map(|one| (one.config.domain.as_str().into(), one)).collect(),
+            every,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -48,15 +60,20 @@ impl DkimDomains {
     /// Returns the domains that sign a copy. `author`: the domain of From, if it may be signed for; `list`: the domain
     /// of the list's address. Both in ASCII and lower case.
     pub fn signing(&self, author: Option<&str>, list: Option<&str>) -> Vec<&DkimDomain> {
-        let mut signing: Vec<&DkimDomain> = Vec::with_capacity(SIGNING_MAX);
-        let author = author.and_then(|domain| self.nearest(domain, |config| config.authors));
+        let mut signing: Vec<&DkimDomain> = Vec::with_capacity(SIGNING_USUAL);
         let list = list.and_then(|domain| self.nearest(domain, |config| config.lists));
-        for found in author.into_iter().chain(list) {
+        let every = self.every.iter().filter_map(|name| self.domains.get(name));
+        for found in author.and_then(|domain| self.of_author(domain)).into_iter().chain(list).chain(every) {
             if !signing.iter().any(|other| std::ptr::eq(*other, found)) {
                 signing.push(found);
             }
         }
         signing
+    }
+
+    /// Returns the domain that signs for an author.
+    pub fn of_author(&self, domain: &str) -> Option<&DkimDomain> {
+        self.nearest(domain, |config| config.authors)
     }
 
     fn nearest(&self, domain: &str, signs: impl Fn(&DkimConfig) -> bool) -> Option<&DkimDomain> {
@@ -128,7 +145,7 @@ pub enum SigningFailure {
 /// The work of signing.
 pub struct DkimWork {
     digests: Mutex<LruCache<BodyForm, SharedDigest, foldhash::fast::RandomState>>,
-    threads: Semaphore,
+    turns: Semaphore,
     /// Keys that the server makes and replaces.
     pub rotating: RotatingKeys,
 }
@@ -138,7 +155,7 @@ impl Default for DkimWork {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
         DkimWork {
             digests: Mutex::new(LruCache::with_hasher(BODIES_MAX, foldhash::fast::RandomState::default())),
-            threads: Semaphore::new(cpus),
+            turns: Semaphore::new(cpus * TURNS_PER_CPU),
             rotating: RotatingKeys::default(),
         }
     }
@@ -163,7 +180,7 @@ impl DkimWork {
     /// # Errors
     /// The server is stopping.
     pub async fn turn(&self) -> Result<SemaphorePermit<'_>, SigningFailure> {
-        self.threads.acquire().await.map_err(|_| SigningFailure::Stopping)
+        self.turns.acquire().await.map_err(|_| SigningFailure::Stopping)
     }
 
     /// Returns the signature fields of a copy; empty if it already has valid ones. Called within its
@@ -208,6 +225,7 @@ mod tests {
             subdomains: true,
             authors: true,
             lists: true,
+            every: false,
             expire_s: None,
         };
         change(&mut config);
@@ -221,19 +239,23 @@ mod tests {
             domain("example.org", |_| {}),
             domain("lists.example.org", |config| config.authors = false),
             domain("x.example", |config| config.subdomains = false),
+            domain("every.example", |config| (config.every, config.lists, config.authors) = (true, false, false)),
         ]);
         let signing = |author, list| {
             let all = domains.signing(author, list);
             all.iter().map(|one| one.config.domain.as_str()).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(signing(Some("example.org"), None), "example.org");
-        assert_eq!(signing(Some("a.b.example.org"), None), "example.org");
-        assert_eq!(signing(Some("lists.example.org"), None), "example.org");
-        assert_eq!(signing(Some("a.example"), Some("lists.example.org")), "lists.example.org");
-        assert_eq!(signing(Some("example.org"), Some("lists.example.org")), "example.org lists.example.org");
-        assert_eq!(signing(Some("example.org"), Some("example.org")), "example.org");
-        assert_eq!(signing(Some("a.x.example"), Some("anexample.org")), "");
-        assert_eq!(signing(None, None), "");
+        assert_eq!(signing(Some("example.org"), None), "example.org every.example");
+        assert_eq!(signing(Some("a.b.example.org"), None), "example.org every.example");
+        assert_eq!(signing(Some("lists.example.org"), None), "example.org every.example");
+        assert_eq!(signing(Some("a.example"), Some("lists.example.org")), "lists.example.org every.example");
+        assert_eq!(
+            signing(Some("example.org"), Some("lists.example.org")),
+            "example.org lists.example.org every.example"
+        );
+        assert_eq!(signing(Some("example.org"), Some("example.org")), "example.org every.example");
+        assert_eq!(signing(Some("a.x.example"), Some("anexample.org")), "every.example");
+        assert_eq!(signing(None, None), "every.example");
     }
 
     #[tokio::test]
