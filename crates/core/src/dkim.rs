@@ -71,6 +71,10 @@ impl DkimDomains {
         signing
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &DkimDomain> {
+        self.domains.values()
+    }
+
     /// Returns the domain that signs for an author.
     pub fn of_author(&self, domain: &str) -> Option<&DkimDomain> {
         self.nearest(domain, |config| config.authors)
@@ -168,6 +172,12 @@ impl DkimWork {
         let own = domain.config.rotation.as_ref().and_then(|_| self.rotating.signers(&domain.config.domain));
         let signers = own.unwrap_or_else(|| domain.signers.clone());
         (!signers.is_empty()).then_some(DomainSigners { signers, expire_s: domain.config.expire_s })
+    }
+
+    /// Names of the domains without keys: those that the server makes are not in use yet.
+    pub fn domains_without_keys(&self, domains: &DkimDomains) -> Vec<String> {
+        let without = domains.iter().filter(|one| self.signers(one).is_none());
+        without.map(|one| one.config.domain.clone()).collect()
     }
 
     /// Returns the place of a body's hash.
@@ -316,6 +326,8 @@ mod tests {
         let moving = domain("x.example", |config| config.rotation = Some(rotation));
         let made = DkimDomain { signers: Arc::new([]), ..moving.clone() };
         assert!(work.signers(&made).is_none());
+        let all = DkimDomains::new(vec![made.clone(), fixed.clone()]);
+        assert_eq!(work.domains_without_keys(&all), ["x.example"]);
         assert_eq!(work.signers(&moving).unwrap().signers, moving.signers, "the file's key until then");
         work.rotating.use_signers("x.example", fixed.signers.clone());
         for domain in [&made, &moving] {

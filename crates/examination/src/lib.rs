@@ -51,6 +51,8 @@ pub struct MailExamination {
     pub block_lists: Vec<String>,
     /// A message with CRLF line ends, as it would be handed in; `None`: one is made.
     pub message: Option<Vec<u8>>,
+    /// Domains that do not sign yet: of the keys that the server makes none is in use.
+    pub without_keys: Vec<String>,
     /// Milliseconds since 1970.
     pub now_ms: u64,
 }
@@ -91,7 +93,8 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
         }
         let list = lists.first().copied();
         let message = Rendered::new(&rendered(config, domain, list, wanted), wanted.now_ms / 1000);
-        let mail = DomainMail { domain, return_paths, has_list: list.is_some(), message };
+        let has_list = list.is_some();
+        let mail = DomainMail { domain, return_paths, has_list, message, without_keys: &wanted.without_keys };
         add(&mut notes, one_domain(services, Instant::now() + EXAMINATION, &public, mail).await, domain);
     }
     notes
@@ -110,6 +113,8 @@ pub struct OutgoingPost<'a> {
     pub bytes: u64,
     /// The rules for those who send over 5,000 messages a day apply.
     pub is_bulk: bool,
+    /// See [`MailExamination::without_keys`].
+    pub without_keys: &'a [String],
     /// Milliseconds since 1970.
     pub now_ms: u64,
 }
@@ -120,7 +125,7 @@ pub struct OutgoingPost<'a> {
 /// An author at a domain that we do not sign for is not examined: copies of a list have the author's own signature, or
 /// the list's address in From.
 pub async fn refusals(services: LookupServices<'_>, post: OutgoingPost<'_>, until: Instant) -> Vec<IdentityFinding> {
-    let OutgoingPost { list, return_path, header, bytes, is_bulk, now_ms } = post;
+    let OutgoingPost { list, return_path, header, bytes, is_bulk, without_keys, now_ms } = post;
     let config = &services.settings.config;
     let (mut found, mut public) = (Vec::new(), Vec::new());
     for source in sources(config, &[]).into_iter().filter(Source::is_public) {
@@ -135,7 +140,7 @@ pub async fn refusals(services: LookupServices<'_>, post: OutgoingPost<'_>, unti
     let wanted = MailExamination { message: Some(message), now_ms, ..MailExamination::default() };
     let message = Rendered::new(&rendered(config, &domain, list, &wanted), now_ms / 1000).with_bytes(bytes);
     let return_paths = vec![return_path.to_owned()];
-    let mail = DomainMail { domain: &domain, return_paths, has_list: list.is_some(), message };
+    let mail = DomainMail { domain: &domain, return_paths, has_list: list.is_some(), message, without_keys };
     found.extend(one_domain(services, until, &public, mail).await);
     let is_of_another = author.is_some_and(|author| author != domain);
     found.retain(|one| one.check.is_refused(is_bulk) && !(is_of_another && one.check == Check::MessageFrom));
@@ -148,6 +153,7 @@ struct DomainMail<'a> {
     return_paths: Vec<String>,
     has_list: bool,
     message: Rendered,
+    without_keys: &'a [String],
 }
 
 async fn one_domain(
@@ -156,10 +162,11 @@ async fn one_domain(
     sources: &[Source],
     mail: DomainMail<'_>,
 ) -> Vec<IdentityFinding> {
-    let DomainMail { domain, return_paths, has_list, message } = mail;
+    let DomainMail { domain, return_paths, has_list, message, without_keys } = mail;
     let signing = services.settings.dkim().signing(Some(domain), has_list.then_some(domain));
     let (rotating, fixed): (Vec<_>, Vec<_>) = signing.into_iter().partition(|one| one.config.rotation.is_some());
-    let rotating: Vec<&str> = rotating.iter().map(|one| &*one.config.domain).collect();
+    let rotating = rotating.iter().map(|one| &one.config.domain).filter(|name| !without_keys.contains(name));
+    let rotating: Vec<&str> = rotating.map(String::as_str).collect();
     let signers: Vec<_> = fixed.iter().flat_map(|one| one.signers.iter()).collect();
     let identity = DomainIdentity {
         domain,

@@ -103,7 +103,7 @@ fn configured(domain: &DkimDomain) -> Vec<DkimRecordView> {
     domain.signers.iter().map(view).collect()
 }
 
-fn made_by_server(config: &Config) -> Result<DkimRecords, String> {
+pub(crate) fn made_by_server(config: &Config) -> Result<DkimRecords, String> {
     let mut client = Client::connect(&config.control.socket).map_err(|error| error.to_string())?;
     match client.ask(&Request::Dkim(DkimRequest::Records { domain: None })) {
         Ok(ControlReply::DkimRecords(records)) => Ok(*records),

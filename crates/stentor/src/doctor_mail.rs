@@ -19,6 +19,7 @@ use stentor_mail::address::normalise_domain;
 use stentor_resolve::{Resolver, ResolverConfig};
 
 use crate::asking::{fail, load, usage, wrong};
+use crate::dkim_show::made_by_server;
 use crate::findings::{ReportOptions, has_problem, show};
 
 /// Maximum octets of a message; larger ones are refused everywhere.
@@ -64,8 +65,16 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Err(code) => return code,
     };
     let clock = Clock::start();
+    let without_keys = match domains_without_keys(&config) {
+        Ok(without) => without,
+        Err(why) => {
+            eprintln!("warning: keys that the server makes (`rotate_days`) are taken as in use: {why}");
+            Vec::new()
+        }
+    };
     let wanted = MailExamination {
         domains,
+        without_keys,
         addresses: options.addresses.clone(),
         block_lists: options.block_lists.clone(),
         message,
@@ -79,6 +88,17 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
         Err(code) => code,
     }
+}
+
+/// Domains whose keys the running server makes, if none of them is in use yet.
+fn domains_without_keys(config: &Config) -> Result<Vec<String>, String> {
+    let rotating = || config.dkim.iter().filter(|domain| domain.rotation.is_some() && domain.keys.is_empty());
+    if rotating().next().is_none() {
+        return Ok(Vec::new());
+    }
+    let rows = made_by_server(config)?.rows;
+    let is_used = |domain: &str| rows.iter().any(|row| row.domain == domain && row.state == "in_use");
+    Ok(rotating().map(|domain| domain.domain.clone()).filter(|domain| !is_used(domain)).collect())
 }
 
 fn examined(config: Config, clock: &Clock, wanted: &MailExamination) -> Result<Vec<Finding>, ExitCode> {

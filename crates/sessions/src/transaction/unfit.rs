@@ -45,7 +45,16 @@ impl Transaction {
         let resolver = core.resolver();
         let services = LookupServices { resolver: &resolver, settings, clock: &core.clock };
         let now_ms = core.clock.now();
-        let post = OutgoingPost { list: None, return_path: "", header: &header, bytes: size, is_bulk: false, now_ms };
+        let without_keys = core.dkim.domains_without_keys(settings.dkim());
+        let post = OutgoingPost {
+            list: None,
+            return_path: "",
+            header: &header,
+            bytes: size,
+            is_bulk: false,
+            without_keys: &without_keys,
+            now_ms,
+        };
         let mut posts = Vec::new();
         for list in self.holding_lists(settings).take(LISTS_MAX) {
             let recipients = core.with(|hub, _| hub.store.receiving_subscribers(list.list.name()).map(|ids| ids.len()));
