@@ -41,8 +41,9 @@ pub(super) fn read(section: &Section<'_>, has_links: bool, of_list: bool) -> Cop
         let message = "`copy_fields` sets List-Unsubscribe, and so does `one_click`".to_owned();
         context.error(section.span_of("copy_fields"), message);
     }
-    if !of_list && fields.iter().any(FieldTemplate::has_list) {
-        let message = "`{list}` in `copy_fields` is for [lists.NAME]: mail of a sender has no list".to_owned();
+    if !of_list && fields.iter().any(FieldTemplate::needs_list) {
+        let message =
+            "`{list}` and `{mailbox}` in `copy_fields` are for [lists.NAME]: mail of a sender has no list".to_owned();
         context.error(section.span_of("copy_fields"), message);
     }
     let fields = OwnFields::new(fields).unwrap_or_else(|why| {

@@ -69,9 +69,13 @@ impl FieldTemplate {
         UNSUBSCRIBE_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(&self.name))
     }
 
-    /// Whether its value has the list's name.
-    pub fn has_list(&self) -> bool {
-        self.value.has(Value::List)
+    /// Whether its value has something that only a list has: its name, or names of its subscribers.
+    pub fn needs_list(&self) -> bool {
+        self.value.has(Value::List) || self.has_names()
+    }
+
+    fn has_names(&self) -> bool {
+        self.value.has(Value::Mailbox)
     }
 }
 
@@ -105,13 +109,20 @@ impl OwnFields {
         self.fields.is_empty()
     }
 
-    /// Appends the fields of a copy, each one line. A field with a character that is not printable ASCII, or that is
+    /// Whether a value has the subscriber's name.
+    pub fn have_names(&self) -> bool {
+        self.fields.iter().any(FieldTemplate::has_names)
+    }
+
+    /// Appends the fields of a copy, each one line, folded between encoded words. A field with a character that is not printable ASCII, or that is
     /// too long, is left out: such values are in no address that fits in one.
     pub fn render(&self, values: &CopyValues<'_>, out: &mut Vec<u8>) {
         for field in &self.fields {
             let value = field.value.render(values, "");
             let is_printable = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
             if is_printable && field.name.len() + 2 + value.len() <= LINE_BYTES_MAX {
+                // RFC 2047 section 2: lines with encoded words have at most 76 octets.
+                let value = if field.has_names() { value.replace("?= ", "?=\r\n ") } else { value };
                 out.extend_from_slice(format!("{}: {value}\r\n", field.name).as_bytes());
             }
         }
@@ -142,6 +153,7 @@ mod tests {
             sender: "b@l.example",
             membership_sender: "b@l.example",
             recipient: "ann@x.example",
+            name: "",
             list: "news",
             message: "9F",
         };
@@ -154,6 +166,33 @@ mod tests {
         let mut out = Vec::new();
         own.render(&CopyValues { recipient: "\u{fc}\r\nBcc: x@y", ..values }, &mut out);
         assert_eq!(out, b"Feedback-ID: 9F:news:example\r\n");
+    }
+
+    #[test]
+    fn names_are_encoded_and_folded_and_add_no_field() {
+        let own = OwnFields::new(vec![FieldTemplate::parse("To: {mailbox}").unwrap()]).unwrap();
+        assert!(own.have_names());
+        let written = |name: &str, recipient: &str| {
+            let values = CopyValues {
+                sender: "b@l.example",
+                membership_sender: "b@l.example",
+                recipient,
+                name,
+                list: "news",
+                message: "9F",
+            };
+            let mut out = Vec::new();
+            own.render(&values, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(written("Ann Lee", "ann@x.example"), "To: Ann Lee <ann@x.example>\r\n");
+        assert_eq!(written("", "ann@x.example"), "To: ann@x.example\r\n");
+        assert_eq!(written("J\u{fc}rgen", "j@x.example"), "To: =?utf-8?Q?J=C3=BCrgen?=\r\n <j@x.example>\r\n");
+        let long = written(&"\u{fc}".repeat(60), "j@x.example");
+        assert!(long.lines().count() > 2 && long.lines().all(|line| line.len() <= 80), "{long}");
+        let hostile = written("x\r\nBcc: y@z", "j@x.example");
+        assert!(!hostile.contains("\r\nBcc") && hostile.ends_with("<j@x.example>\r\n"), "{hostile}");
+        assert_eq!(written("Ann", "\u{fc}@x.example"), "", "the address does not fit");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod fields;
 mod key;
+mod mailbox;
 mod merge;
 mod template;
 mod unsubscribe;
@@ -15,6 +16,7 @@ mod verp;
 
 pub use fields::{FieldError, FieldTemplate, OwnFields};
 pub use key::{CopyKey, KEY_BYTES};
+pub use mailbox::{NAME_BYTES_MAX, display_name};
 pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};
 pub use template::{CopyTemplateError, CopyValues};
 pub use unsubscribe::{LINK_BASE_BYTES_MAX, Membership, TOKEN_DAYS, UNSUBSCRIBE_PATH};
@@ -96,6 +98,7 @@ mod tests {
             sender: "news-bounces@l.example",
             membership_sender: "news-bounces@l.example",
             recipient: "ann@x.example",
+            name: "",
             list: "news",
             message: "1",
         };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::mailbox::mailbox;
+
 /// Values that differ by copy or message.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyValues<'a> {
@@ -10,6 +12,8 @@ pub struct CopyValues<'a> {
     /// Envelope sender as it was submitted, by which mail is suppressed.
     pub membership_sender: &'a str,
     pub recipient: &'a str,
+    /// The subscriber's name; empty if it is not known.
+    pub name: &'a str,
     /// Name of the list; empty for other mail.
     pub list: &'a str,
     /// Queue id of the message.
@@ -30,9 +34,11 @@ pub(crate) enum Value {
     List,
     Message,
     Recipient,
+    /// Name and address of the recipient.
+    Mailbox,
 }
 
-const NAMES: [(&str, Value); 8] = [
+const NAMES: [(&str, Value); 9] = [
     ("local", Value::Local),
     ("domain", Value::Domain),
     ("user", Value::User),
@@ -41,6 +47,7 @@ const NAMES: [(&str, Value); 8] = [
     ("list", Value::List),
     ("message", Value::Message),
     ("recipient", Value::Recipient),
+    ("mailbox", Value::Mailbox),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +111,7 @@ impl Template {
     pub(crate) fn render(&self, values: &CopyValues<'_>, tag: &str) -> String {
         let sender = values.sender.rsplit_once('@').unwrap_or((values.sender, ""));
         let recipient = values.recipient.rsplit_once('@').unwrap_or((values.recipient, ""));
+        let mailbox = if self.has(Value::Mailbox) { mailbox(values.name, values.recipient) } else { String::new() };
         let mut out = String::with_capacity(96);
         for piece in &self.pieces {
             out.push_str(match piece {
@@ -116,6 +124,7 @@ impl Template {
                 Piece::Value(Value::List) => values.list,
                 Piece::Value(Value::Message) => values.message,
                 Piece::Value(Value::Recipient) => values.recipient,
+                Piece::Value(Value::Mailbox) => &mailbox,
             });
         }
         out
@@ -132,6 +141,7 @@ mod tests {
             sender: "news@l.example",
             membership_sender: "news@l.example",
             recipient: "ann@x.example",
+            name: "",
             list: "news",
             message: "9F",
         };

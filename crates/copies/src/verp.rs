@@ -166,7 +166,7 @@ mod tests {
 
     fn path(template: &VerpTemplate, recipient: &str) -> Option<String> {
         template.render(
-            &CopyValues { sender: SENDER, membership_sender: SENDER, recipient, list: "news", message: "1" },
+            &CopyValues { sender: SENDER, membership_sender: SENDER, recipient, name: "", list: "news", message: "1" },
             &key(),
         )
     }
@@ -197,7 +197,8 @@ mod tests {
         for recipient in ["\"a b\"@x.example", "a@[192.0.2.1]", "\u{fc}@x.example", &long, "a"] {
             assert_eq!(path(&VerpTemplate::tagged(), recipient), None, "{recipient}");
         }
-        let values = CopyValues { sender: "", membership_sender: "", recipient: "a@x.example", list: "", message: "" };
+        let values =
+            CopyValues { sender: "", membership_sender: "", recipient: "a@x.example", name: "", list: "", message: "" };
         assert_eq!(VerpTemplate::plain().render(&values, &key()), None);
     }
 

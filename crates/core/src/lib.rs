@@ -46,6 +46,7 @@ pub mod stored_message;
 pub mod sts;
 mod sts_fetch;
 pub mod submissions;
+pub mod subscriber_names;
 pub mod suppression;
 pub mod ticker;
 pub mod tls_seen;

@@ -31,6 +31,7 @@ use crate::files::{stamp, state};
 use crate::intake::{IntakeRefusal, InternedAddresses, Job, Ticket};
 use crate::local_members::LocalMembers;
 use crate::pins::Pin;
+use crate::subscriber_names::SubscriberNames;
 
 /// Addresses interned per job: the hub's lock is held for about a millisecond.
 pub const INTERN_ADDRESSES_MAX: usize = 2048;
@@ -42,6 +43,7 @@ pub struct Lists {
     /// Permits of threads that look at files or read them.
     threads: Arc<Semaphore>,
     pub local: LocalMembers,
+    pub names: SubscriberNames,
 }
 
 impl Default for Lists {
@@ -51,6 +53,7 @@ impl Default for Lists {
             failures: Mutex::default(),
             threads: Arc::new(Semaphore::new(THREADS_MAX)),
             local: LocalMembers::default(),
+            names: SubscriberNames::default(),
         }
     }
 }
@@ -234,7 +237,10 @@ impl Lists {
         let state = metadata.as_ref().ok().map(state);
         let stamp = metadata.map(|metadata| stamp(&metadata));
         let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
-        if stamp.as_deref().is_ok_and(current) {
+        if let Ok(stamp) = &stamp
+            && current(stamp)
+        {
+            self.read_names(core, name, path, file);
             return Ok(());
         }
         let is_oversized =
@@ -250,6 +256,7 @@ impl Lists {
         *turn = None;
         let Err(error) = loaded else {
             self.failures.lock().remove(name);
+            self.read_names(core, name, path, file);
             return Ok(());
         };
         self.failures.lock().insert(name.clone(), Failure { state, why: error.to_string() });
@@ -259,6 +266,25 @@ impl Lists {
         let kept = self.version_in_force(core, name);
         tracing::warn!(list = %name, %error, keeps_old = kept.is_ok(), "the subscribers file could not be read");
         kept
+    }
+
+    /// Reads the names in the file, if copies use them and they are not in force. A failure is logged: copies do without
+    /// names. Blocks.
+    fn read_names(&self, core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) {
+        let settings = core.settings();
+        if !settings.copies.of(name, "").is_some_and(|copies| copies.fields.have_names()) {
+            return self.names.drop_list(name);
+        }
+        let in_force = core.with(|hub, _| hub.store.list(name).map(|list| list.stamp.clone()));
+        if in_force.is_none_or(|stamp| self.names.is_from(name, &stamp)) {
+            return;
+        }
+        let read = file.call(|| subscribers::open(path)).and_then(|(input, metadata)| {
+            self.names.read(core, name, stamp(&metadata), &mut NotedReads { file, input })
+        });
+        if let Err(error) = read {
+            tracing::warn!(list = %name, %error, "the subscribers' names could not be read; copies have the addresses alone");
+        }
     }
 
     fn file(&self, name: &Arc<str>) -> Arc<ListFile> {
@@ -308,6 +334,7 @@ impl Lists {
                 let _turn = file.turn.lock().await;
                 if core.settings().subscribers(&name).is_none() {
                     core.lists.failures.lock().remove(&name);
+                    core.lists.names.drop_list(&name);
                     tracing::info!(list = %name, "list no longer configured; subscribers dropped");
                     core.intake.push(Job::Unlist { name: name.to_string() });
                 }

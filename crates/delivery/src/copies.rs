@@ -34,10 +34,14 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
     }
     body::load(core, assignment)?;
     let message = assignment.id.to_string();
+    let has_names = !assignment.list.is_empty() && copies.fields.have_names();
+    let names = || core.lists.names.of(&assignment.list, assignment.id_at(0));
+    let name = if has_names { names() } else { String::new() };
     let values = CopyValues {
         sender: assignment.wire_sender(),
         membership_sender: &assignment.sender,
         recipient: assignment.address(0),
+        name: &name,
         list: &assignment.list,
         message: &message,
     };

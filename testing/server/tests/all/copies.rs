@@ -102,6 +102,37 @@ fn each_copy_of_a_post_is_its_own() {
 }
 
 #[test]
+fn subscribers_see_their_own_names() {
+    let host = host();
+    let file = "\"Lee, Ann\" <ann@host.example>\nJ\u{fc}rgen <bob@host.example>\ncid@host.example\n\
+                \"Bcc: <x>, y\" <dora@host.example>\n";
+    let server = newsletter(&host).list_with_file("news", file.as_bytes());
+    let fields = "[\"To: {mailbox}\", \"X-For: {recipient}\"]";
+    let mut server = server.set("lists.news.copy_fields", fields).set("lists.news.one_click", "false").start();
+    let to = |host: &Scribe, name: &str| {
+        let text = copy_of(host, name);
+        let to =
+            text.split("\r\nTo: ").nth(1).expect("a field").split("\r\nX-For").next().expect("the next").to_owned();
+        assert_eq!(text.matches("\nTo:").count(), 1, "{text}");
+        to
+    };
+    post(&server, 4);
+    assert_eq!(to(&host, "ann"), "\"Lee, Ann\" <ann@host.example>");
+    assert_eq!(to(&host, "bob"), "=?utf-8?Q?J=C3=BCrgen?=\r\n <bob@host.example>");
+    assert_eq!(to(&host, "cid"), "cid@host.example");
+    assert_eq!(to(&host, "dora"), "\"Bcc: <x>, y\" <dora@host.example>");
+    // A replaced file, and the first post after a restart.
+    server.write("new", b"Anna <ann@host.example>\n");
+    std::fs::rename(server.path("new"), server.path("news.subscribers")).expect("it is replaced");
+    post(&server, 5);
+    assert_eq!(to(&host, "ann"), "Anna <ann@host.example>");
+    server.stop();
+    server.start_again();
+    post(&server, 6);
+    assert_eq!(to(&host, "ann"), "Anna <ann@host.example>");
+}
+
+#[test]
 fn one_click_ends_the_copies_of_one_subscriber() {
     let host = host();
     let mut server = newsletter(&host).start();
