@@ -45,6 +45,8 @@ pub struct FlowConfig {
     /// Lists only: number of consecutive bounces, or their duration, after which a subscriber is suspended.
     pub suspend_posts: Option<u32>,
     pub suspend_ms: Option<u64>,
+    /// Senders only: mail that a person asked for, which passes suppressions for a list or a sender.
+    pub is_transactional: bool,
     pub copies: CopySettings,
     /// Mail that large receivers would refuse is held.
     pub hold_unfit: bool,
@@ -90,7 +92,13 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links:
         if domain.is_err() {
             of.context.error(entry.key_span.clone(), format!("{:?} is not a domain", entry.key));
         }
-        let flow = flow(&of, FlowContext { sources: &sources, has_links }, false);
+        let mut flow = flow(&of, FlowContext { sources: &sources, has_links }, false);
+        flow.is_transactional = of.flag("transactional", false);
+        if flow.is_transactional && flow.copies.one_click {
+            let message = "`transactional` and `one_click`: this mail would be sent to people who unsubscribed by its \
+                links; use a domain of its own for one of them";
+            of.context.error(of.span_of("transactional"), message.to_owned());
+        }
         of.finish();
         Some((domain.ok()?, flow))
     });

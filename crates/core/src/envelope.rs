@@ -114,6 +114,8 @@ pub struct NewEnvelope {
     pub held_by: Option<Box<str>>,
     /// MAIL was sent with REQUIRETLS (RFC 8689).
     pub require_tls: bool,
+    /// A person asked for this mail: only suppressions for all mail apply.
+    pub is_transactional: bool,
     /// The message goes into the quarantine instead of the queue.
     pub is_quarantined: bool,
     pub taken: AcceptanceFacts,

@@ -40,6 +40,7 @@ impl NewEnvelope {
             given_sender: None,
             held_by: None,
             require_tls: false,
+            is_transactional: false,
             is_quarantined: false,
             taken: AcceptanceFacts::local(what),
         }

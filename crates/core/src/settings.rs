@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use stentor_bounces::BounceRules;
 use stentor_config::{
     Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, QueueOnlyConfig, ReportConfig, SourceSettings,
@@ -66,6 +66,8 @@ pub struct Settings {
     dkim: DkimDomains,
     /// Without a key until it is read.
     pub copies: CopyRules,
+    /// Domains of senders whose mail passes suppressions for a list or a sender.
+    transactional: HashSet<Box<str>, foldhash::fast::FixedState>,
     bounce_rules: OnceLock<BounceRules>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
@@ -96,6 +98,7 @@ impl Settings {
             system_roots: SystemRoots::default(),
             dkim: DkimDomains::default(),
             copies: CopyRules::new(&config),
+            transactional: transactional(&config),
             bounce_rules: OnceLock::new(),
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
@@ -112,6 +115,12 @@ impl Settings {
     /// certificate.
     pub fn is_strangers(&self, origin: &str) -> bool {
         origin.parse().is_ok_and(|client| !self.policy.is_trusted(client))
+    }
+
+    /// Whether mail of this envelope sender is transactional, if a trusted client hands it in.
+    pub fn is_transactional_sender(&self, sender: &str) -> bool {
+        let domain = || sender.rsplit_once('@').map(|(_, domain)| domain);
+        !self.transactional.is_empty() && domain().is_some_and(|domain| self.transactional.contains(domain))
     }
 
     pub fn subscribers(&self, name: &str) -> Option<&Path> {
@@ -379,6 +388,11 @@ fn server(config: &Config) -> ServerConfig {
         session_timeout_ms: listen.session_timeout_ms,
         ..ServerConfig::default()
     }
+}
+
+fn transactional(config: &Config) -> HashSet<Box<str>, foldhash::fast::FixedState> {
+    let senders = config.sending.senders.iter().filter(|(_, flow)| flow.is_transactional);
+    senders.map(|(domain, _)| domain.as_str().into()).collect()
 }
 
 fn rules(flow: &FlowConfig) -> FlowRules {

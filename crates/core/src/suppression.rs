@@ -3,7 +3,8 @@
 //!
 //! Promise: an entry that is in force when a transaction begins has an effect on it, however long its recipients have
 //! waited. A suppressed recipient ends as removed, as if an operator had removed it: the outcome names the entry's
-//! scope and reason, and no DSN is sent.
+//! scope and reason, and no DSN is sent. Transactional mail, such as a password reset, is checked against entries for
+//! all mail only; which mail that is, says a trusted client's sender or a user, never a stranger.
 //!
 //! Bounds: a look-up is made per recipient and transaction, under the hub's lock, and not at all without entries. After
 //! [`ROUNDS_MAX`] transactions without other recipients the connection asks again later, so that the lock is released.
@@ -13,7 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use stentor_queue::event::Fate;
+use stentor_mail::reply::{Enhanced, Reply};
+use stentor_queue::event::{Envelope, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
@@ -22,7 +24,7 @@ use stentor_sched::{FailedRcpt, Work};
 
 use crate::assignment::Assignment;
 use crate::hub::Hub;
-use crate::{Core, log};
+use crate::{Core, Settings, log};
 
 /// Transactions of suppressed recipients taken in a row.
 const ROUNDS_MAX: usize = 8;
@@ -101,10 +103,25 @@ pub fn remove_failed(core: &Arc<Core>, no: MessageNo, mut failures: Vec<FailedRc
     failures
 }
 
+/// Returns the list and the sender for which a message's recipients may be suppressed: neither for transactional mail.
+fn scopes<'a>(settings: &Settings, envelope: &Envelope<'a>) -> (Option<&'a str>, &'a str) {
+    let is_of_sender = || {
+        envelope.list.is_none()
+            && settings.is_transactional_sender(envelope.sender)
+            && !settings.is_strangers(envelope.origin)
+    };
+    if envelope.is_transactional || is_of_sender() { (None, "") } else { (envelope.list, envelope.sender) }
+}
+
+/// The reply to RCPT for a suppressed recipient.
+pub fn refusal(found: SuppressionMatch) -> Reply {
+    Reply::new(550, Enhanced::new(5, 7, 1), format!("Recipient is {found}"))
+}
+
 fn suppressed(core: &Core, hub: &Hub, no: MessageNo, recipients: &[AddressId], now: Ms) -> SuppressedIds {
     let mut all = SuppressedIds::new();
     let Some(message) = hub.store.message(no) else { return all };
-    let (list, sender) = (message.list(), message.sender());
+    let (list, sender) = scopes(&core.settings(), &message.envelope());
     for id in recipients {
         let Some(found) = core.registry.is_suppressed(hub.store.book.text(*id), list, sender, now) else { continue };
         match all.iter_mut().find(|(other, _)| *other == found) {

@@ -181,6 +181,7 @@ impl Message {
             held_by: envelope.held_by.filter(|_| self.flags().is_by_rule()).map(str::to_owned),
             require_tls: envelope.require_tls,
             merge_bytes: envelope.merge_bytes,
+            is_transactional: envelope.is_transactional,
             recipients,
         }
     }

@@ -236,6 +236,7 @@ impl<L: Log> Committer<L> {
             held_by: envelope.held_by.map(String::from),
             require_tls: envelope.require_tls,
             merge_bytes: octets.merge,
+            is_transactional: envelope.is_transactional,
         })
     }
 

@@ -72,6 +72,9 @@ struct Order {
     /// Merge values by recipient and name; those of the empty address are for all.
     #[serde(default)]
     values: BTreeMap<String, BTreeMap<String, String>>,
+    /// `transactional`: a person asked for this mail, such as a password reset; it passes suppressions for a list or
+    /// a sender, but not those for all mail.
+    class: Option<MessageClass>,
     /// Send even if some recipients are refused.
     #[serde(default)]
     partial: bool,
@@ -81,6 +84,13 @@ struct Order {
     /// The trace parent from the header.
     #[serde(skip)]
     parent: Option<TraceParent>,
+}
+
+/// How suppressions apply to a submission.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum MessageClass {
+    Transactional,
 }
 
 /// Why nothing was accepted.
@@ -286,9 +296,11 @@ fn from_query(query: &str) -> Result<Order, Failure> {
             "recipient" => order.recipients.push(value),
             "list" => order.list = Some(value),
             "partial" => order.partial = value == "true",
+            "class" if value == "transactional" => order.class = Some(MessageClass::Transactional),
+            "class" => return Err(Failure::Bad(format!("{value:?} is not a class; use transactional"))),
             _ => {
                 return Err(Failure::Bad(format!(
-                    "unknown parameter `{name}`; use sender, recipient, list or partial"
+                    "unknown parameter `{name}`; use sender, recipient, list, class or partial"
                 )));
             }
         }
@@ -352,6 +364,7 @@ async fn run(
     let mut transaction = Transaction::begin(core, mail, *client, true, None)?;
     let assigned = transaction.of_injector();
     transaction.merge(order.merge);
+    transaction.transactional(order.class == Some(MessageClass::Transactional));
     transaction.traced_by(core, order.parent);
     let helo = who.trim_start_matches("token=");
     if let Err(reply) = transaction.filtered_locally(core, settings, helo).await {

@@ -74,6 +74,8 @@ pub struct Accept {
     pub require_tls: bool,
     /// Octets of the recipients' merge values, behind the message in the content.
     pub merge_bytes: u64,
+    /// A person asked for this mail: only suppressions for all mail apply.
+    pub is_transactional: bool,
 }
 
 impl Accept {
@@ -92,6 +94,7 @@ impl Accept {
             held_by: self.held_by.as_deref(),
             require_tls: self.require_tls,
             merge_bytes: self.merge_bytes,
+            is_transactional: self.is_transactional,
         }
     }
 
@@ -120,6 +123,7 @@ impl Accept {
             held_by: None,
             require_tls: false,
             merge_bytes: 0,
+            is_transactional: false,
         }
     }
 }
@@ -278,6 +282,7 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventErr
         held_by: envelope.held_by.filter(|_| head.flags.is_by_rule()).map(str::to_owned),
         require_tls: envelope.require_tls,
         merge_bytes: envelope.merge_bytes,
+        is_transactional: envelope.is_transactional,
     };
     Ok((accept, head.flags.is_held()))
 }

@@ -47,12 +47,15 @@ pub struct Envelope<'a> {
     pub require_tls: bool,
     /// Octets of the recipients' merge values, behind the message in the content.
     pub merge_bytes: u64,
+    /// A person asked for this mail: only suppressions for all mail apply.
+    pub is_transactional: bool,
 }
 
 /// Flag bits of the packed form.
 const REQUIRE_TLS: u64 = 1;
 /// The length of the merge values follows.
 const MERGE: u64 = 2;
+const TRANSACTIONAL: u64 = 4;
 
 impl<'a> Envelope<'a> {
     /// The senders by which people refer to the message.
@@ -69,7 +72,10 @@ impl<'a> Envelope<'a> {
         put_option(buf, self.envid);
         put_bytes(buf, self.message_id.as_bytes());
         put_bytes(buf, self.origin.as_bytes());
-        let flags = if self.require_tls { REQUIRE_TLS } else { 0 } | if self.merge_bytes > 0 { MERGE } else { 0 };
+        let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        let flags = flag(self.require_tls, REQUIRE_TLS)
+            | flag(self.merge_bytes > 0, MERGE)
+            | flag(self.is_transactional, TRANSACTIONAL);
         let has_more = self.given_sender.is_some() || self.held_by.is_some() || flags != 0;
         // An empty position: more fields follow, but there is no Message-ID in the content.
         if let Some(at) = self.message_id_at.or(has_more.then_some(MessageIdAt { offset: 0, len: 0 })) {
@@ -111,6 +117,7 @@ impl<'a> Envelope<'a> {
         if !r.is_empty() {
             let flags = r.varint()?;
             envelope.require_tls = flags & REQUIRE_TLS != 0;
+            envelope.is_transactional = flags & TRANSACTIONAL != 0;
             if flags & MERGE != 0 {
                 envelope.merge_bytes = r.varint()?;
             }

@@ -338,6 +338,7 @@ impl Transaction {
             message_id,
             is_report: false,
             require_tls: self.mail.requiretls,
+            is_transactional: self.is_transactional,
             given_sender: None,
             held_by: self.wishes.hold.clone(),
             is_quarantined: false,

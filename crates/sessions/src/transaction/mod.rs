@@ -144,6 +144,8 @@ pub struct Transaction {
     pieces: Option<Pieces>,
     /// Merge values of its recipients, to be stored behind it.
     merge: Vec<u8>,
+    /// A user said that a person asked for this mail: only suppressions for all mail apply.
+    is_transactional: bool,
     /// Why a piece could not be stored; the rest of the body is dropped.
     failed: Option<IntakeRefusal>,
     /// From 354 on, until it is on its way to the committer.
@@ -276,6 +278,7 @@ impl Transaction {
             tls: None,
             certificate: None,
             merge: Vec::new(),
+            is_transactional: false,
             submitted: None,
             edit: None,
             own_octets: 0,
@@ -301,6 +304,11 @@ impl Transaction {
     pub fn of_injector(&mut self) -> AssignedIds {
         self.injector = Some(format!("{} login", self.client));
         self.assigned.get_or_insert_default().clone()
+    }
+
+    /// Lets the message pass suppressions for a list or a sender. For users: a stranger must not choose it.
+    pub fn transactional(&mut self, is_transactional: bool) {
+        self.is_transactional = is_transactional && self.is_of_trusted();
     }
 
     /// Makes the transaction part of the client's trace.

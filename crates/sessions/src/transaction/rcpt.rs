@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use stentor_addresses::AddressRole;
 use stentor_core::log::Injector;
 use stentor_core::route::Route;
-use stentor_core::{Core, Settings, log};
+use stentor_core::{Core, Settings, log, suppression};
 use stentor_delivery::call_ahead::{self, RoutedRcpt};
 use stentor_lists::{PostingPolicy, check_sender};
 use stentor_mail::address::{Address, ReversePath};
@@ -298,7 +298,7 @@ impl Transaction {
         if is_settled && let Some(reply) = self.standing_bounce_refusal(core, address, &judged.class, has_own_hop) {
             return Err(refused(reply));
         }
-        if is_settled && let Some(reply) = self.suppression_refusal(core, address, &judged.class) {
+        if is_settled && let Some(reply) = self.suppression_refusal(core, settings, address, &judged.class) {
             return Err(Box::new(RcptRefusal { policy: SUPPRESSED.to_owned(), ..*refused(reply) }));
         }
         let lists = lists_of(&judged.class);
@@ -449,12 +449,21 @@ impl Transaction {
 
     /// Refuses a recipient to whom nothing would be sent, so that the sender learns of it at once. Members of lists and
     /// targets of aliases are left out when their copies are sent.
-    fn suppression_refusal(&self, core: &Core, address: &Address, class: &AddressClass) -> Option<Reply> {
-        if !matches!(class, AddressClass::Relay) {
+    fn suppression_refusal(
+        &self,
+        core: &Core,
+        settings: &Settings,
+        address: &Address,
+        class: &AddressClass,
+    ) -> Option<Reply> {
+        if !matches!(class, AddressClass::Relay) || core.registry.is_empty() {
             return None;
         }
-        let found = core.registry.is_suppressed(address.as_str(), None, self.mail.path.as_str(), core.clock.now())?;
-        Some(Reply::new(550, Enhanced::new(5, 7, 1), format!("Recipient is {found}")))
+        let sender = self.mail.path.as_str();
+        let passes = self.is_transactional || self.is_of_trusted() && settings.is_transactional_sender(sender);
+        let sender = if passes { "" } else { sender };
+        let found = core.registry.is_suppressed(address.as_str(), None, sender, core.clock.now())?;
+        Some(suppression::refusal(found))
     }
 
     /// Reports a refused recipient.

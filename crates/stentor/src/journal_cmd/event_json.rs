@@ -121,6 +121,7 @@ pub fn accept(accept: &Accept) -> Value {
         "held_by": accept.held_by,
         "require_tls": accept.require_tls,
         "merge_bytes": accept.merge_bytes,
+        "is_transactional": accept.is_transactional,
     })
 }
 

@@ -123,6 +123,7 @@ impl Life<'_> {
             given_sender: None,
             held_by: None,
             require_tls: false,
+            is_transactional: false,
             is_quarantined: key.starts_with(QUARANTINED_KEY),
             taken: AcceptanceFacts::local("campaign"),
         }

@@ -194,6 +194,7 @@ fn envelope(recipients: EnvelopeRecipients, list: Option<&str>) -> NewEnvelope {
         given_sender: None,
         held_by: None,
         require_tls: false,
+        is_transactional: false,
         is_quarantined: false,
         taken: AcceptanceFacts::local(""),
     }
