@@ -21,6 +21,7 @@ pub mod report;
 pub mod row_query;
 pub mod site;
 mod suggestions;
+pub mod suppression_forms;
 mod tls;
 mod top;
 pub mod user_list;

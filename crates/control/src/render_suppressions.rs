@@ -31,6 +31,7 @@ pub(super) fn list(all: &SuppressionList, zone: &Zone, width: Width) -> String {
     }
     let shown = all.rows.len() as u64;
     let _ = match &all.next {
+        None if shown == 0 => writeln!(out, "no entry matches; {} in the registry", plural(all.entries, "entry")),
         Some(_) => {
             writeln!(out, "{shown} shown of {}; `stentor suppress export` writes all", plural(all.entries, "entry"))
         }

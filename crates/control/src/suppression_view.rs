@@ -11,6 +11,8 @@ pub const ENTRIES_MAX: usize = 1_000;
 /// Default and maximum rows of one answer.
 pub const ROWS_DEFAULT: u32 = 50;
 pub const ROWS_MAX: u32 = 1_000;
+/// Begins the remark on a scope whose list is not configured.
+pub const NO_LIST: &str = "there is no list ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SuppressionRequest {
@@ -24,6 +26,7 @@ pub enum SuppressionRequest {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewSuppressions {
+    /// The entries, at most 1000.
     pub entries: Vec<NewSuppression>,
     /// The file or program that they come from; replaces the requester as source of entries without one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +63,7 @@ pub struct NewSuppression {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct EndedSuppressions {
+    /// The entries, at most 1000.
     pub entries: Vec<SuppressionName>,
     /// Recorded in the journal's audit record.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,6 +90,9 @@ pub struct SuppressionOptions {
     /// Entries of this scope.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
+    /// Entries with this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Continue after this entry: `next` of the previous answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<SuppressionName>,
@@ -95,7 +102,7 @@ pub struct SuppressionOptions {
 
 impl Default for SuppressionOptions {
     fn default() -> SuppressionOptions {
-        SuppressionOptions { subject: None, scope: None, after: None, rows_max: ROWS_DEFAULT }
+        SuppressionOptions { subject: None, scope: None, reason: None, after: None, rows_max: ROWS_DEFAULT }
     }
 }
 

@@ -55,7 +55,7 @@ pub enum CsvError {
     Quote,
     #[error("unexpected text after the closing quote of a field")]
     AfterQuote,
-    #[error("the first line must name the columns: {}; there is no column `subject`", NAMES.join(","))]
+    #[error("the first line must name the columns, separated by commas: {}; there is no column `subject`", NAMES.join(","))]
     NoSubject,
     #[error("column `{0}` is named twice")]
     Twice(&'static str),
@@ -113,7 +113,8 @@ impl CsvColumns {
         };
         let subject = Subject::parse(given(0).unwrap_or_default())?;
         let scope = given(1).map_or_else(|| Ok(defaults.scope.clone()), Scope::parse)?;
-        let reason = given(2).map_or(Ok(defaults.reason), SuppressionReason::parse)?;
+        let reason = given(2).map(str::to_ascii_lowercase);
+        let reason = reason.as_deref().map_or(Ok(defaults.reason), SuppressionReason::parse)?;
         let since = given(5).map_or(Ok(defaults.since), parse_time)?;
         let entry = Suppression {
             note: given(4).unwrap_or_default().into(),
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn columns_may_stand_in_any_order_beside_others() {
         let columns = CsvColumns::parse("id,Expires,subject,\"note\",scope,reason").unwrap();
-        let line = "7,2027-01-01,@example.net,\"a \"\"b\"\", c\",list:news,bounce";
+        let line = "7,2027-01-01,@example.net,\"a \"\"b\"\", c\",list:news,Bounce";
         let entry = columns.entry(line, &defaults()).unwrap().unwrap();
         assert_eq!(
             entry_line(&entry),

@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, Transaction, params};
 
-/// Made at each opening: a registry may be older than this table.
+/// Made with each conversion: a registry of version 1 may be older than this table.
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS dkim (domain TEXT PRIMARY KEY, state TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ";

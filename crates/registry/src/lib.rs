@@ -14,6 +14,7 @@
 //! look-ups go on, changes are refused, and health says so.
 
 pub mod csv;
+pub mod csv_reader;
 mod dkim;
 mod error;
 mod index;

@@ -46,8 +46,7 @@ impl AddressRegistry {
     /// Reads the entries of a store, and starts its thread. `path` is for errors.
     pub fn start(mut store: Box<dyn RegistryStore>, path: &Path) -> Result<AddressRegistry, OpenRegistryError> {
         let index = Arc::new(SuppressionIndex::default());
-        let loaded = store.load(&mut |entry| insert(&index, entry)).and_then(|()| store.folded());
-        let loaded = loaded.and_then(|_| store.dkim_states());
+        let loaded = store.load(&mut |entry| insert(&index, entry)).and_then(|()| store.dkim_states());
         let states =
             loaded.map_err(|error| OpenRegistryError::Damaged { path: path.to_owned(), why: error.to_string() })?;
         let (sender, jobs) = mpsc::channel(JOBS_MAX);
@@ -77,19 +76,6 @@ impl AddressRegistry {
         match self.change(RegistryChange::Add(entries)).await? {
             RegistryEffect::Added(effects) => Ok(effects),
             _ => Ok(Vec::new()),
-        }
-    }
-
-    /// Adds entries that follow from the journal up to `position`. `None`: that position was folded before.
-    pub async fn fold(
-        &self,
-        position: u64,
-        entries: Vec<Suppression>,
-    ) -> Result<Option<Vec<EntryEffect>>, RegistryError> {
-        check(&entries)?;
-        match self.change(RegistryChange::Fold { position, entries }).await? {
-            RegistryEffect::Added(effects) => Ok(Some(effects)),
-            _ => Ok(None),
         }
     }
 
@@ -221,10 +207,6 @@ mod tests {
             Ok(())
         }
 
-        fn folded(&mut self) -> Result<u64, RegistryStoreError> {
-            Ok(0)
-        }
-
         fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError> {
             self.begun.send(changes.len()).unwrap();
             self.verdicts.recv().unwrap()?;
@@ -232,7 +214,6 @@ mod tests {
                 RegistryChange::SetDkimState(_) => RegistryEffect::DkimStateSet,
                 RegistryChange::Add(entries) => RegistryEffect::Added(vec![EntryEffect::Added; entries.len()]),
                 RegistryChange::Remove(keys) => RegistryEffect::Removed(vec![true; keys.len()]),
-                RegistryChange::Fold { .. } => RegistryEffect::AlreadyFolded,
                 RegistryChange::DeleteExpired { .. } => RegistryEffect::Expired(Vec::new()),
             };
             Ok(changes.iter().map(effect).collect())

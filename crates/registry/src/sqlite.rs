@@ -2,7 +2,8 @@
 //!
 //! Promise: WAL with `synchronous = FULL`, so each commit is one write and one sync of the WAL. The database is locked
 //! exclusively: no other process changes it, and the index of the WAL is in memory instead of a mapped file, which
-//! would raise SIGBUS on a full disk. A file of a newer version, or of another program, is refused and left as it is.
+//! would raise SIGBUS on a full disk. A file of a newer version, or of another program, is refused and left as it is; one
+//! of an older version is converted when it is opened.
 //!
 //! The functions that change data assume valid entries ([`Suppression::check`]).
 
@@ -22,8 +23,8 @@ use crate::store::{
 };
 use crate::suppression::{Suppression, SuppressionKey, SuppressionReason};
 
-/// Version of the schema.
-const VERSION: i64 = 1;
+/// Version of the schema. Version 1 had a position of the journal that nothing used (`folded`).
+const VERSION: i64 = 2;
 /// Identifies our databases: "Sten".
 const APPLICATION: i64 = 0x5374_656e;
 /// Entries that one listing looks at.
@@ -45,8 +46,9 @@ CREATE TABLE suppression (
     PRIMARY KEY (subject, scope)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX suppression_expires ON suppression (expires) WHERE expires IS NOT NULL;
-CREATE TABLE folded (log TEXT PRIMARY KEY, position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
+/// Converts a registry of version 1. `dkim` may be missing there.
+const FROM_VERSION_1: &str = "DROP TABLE IF EXISTS folded;";
 
 const COLUMNS: &str = "subject, scope, reason, source, note, since, expires";
 
@@ -73,7 +75,7 @@ impl SqliteStore {
     pub fn in_memory() -> Result<SqliteStore, OpenRegistryError> {
         let failed = |error: rusqlite::Error| of_open(Path::new(":memory:"), &error);
         let connection = Connection::open_in_memory().map_err(failed)?;
-        create(&connection).map_err(failed)?;
+        convert(&connection, SCHEMA).map_err(failed)?;
         Ok(SqliteStore { connection, failed: None })
     }
 
@@ -86,19 +88,19 @@ impl SqliteStore {
             connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).map_err(failed)
         };
         let (application, version) = (pragma("application_id")?, pragma("user_version")?);
-        let is_new = match (application, version) {
-            (APPLICATION, VERSION) => false,
-            (0, 0) if pragma("schema_version")? == 0 => true,
+        let change = match (application, version) {
+            (APPLICATION, VERSION) => None,
+            (APPLICATION, 1) => Some(FROM_VERSION_1),
+            (0, 0) if pragma("schema_version")? == 0 => Some(SCHEMA),
             (APPLICATION, version) if version > VERSION => {
                 return Err(OpenRegistryError::Newer { path: path.to_owned(), version, known: VERSION });
             }
             _ => return Err(OpenRegistryError::Foreign { path: path.to_owned() }),
         };
         configure(&connection, durability).map_err(failed)?;
-        if is_new {
-            create(&connection).map_err(failed)?;
+        if let Some(change) = change {
+            convert(&connection, change).map_err(failed)?;
         }
-        connection.execute_batch(dkim::SCHEMA).map_err(failed)?;
         Ok(SqliteStore { connection, failed: None })
     }
 
@@ -139,9 +141,10 @@ fn configure(connection: &Connection, durability: Durability) -> rusqlite::Resul
     connection.execute_batch("BEGIN IMMEDIATE; COMMIT;")
 }
 
-fn create(connection: &Connection) -> rusqlite::Result<()> {
+/// Makes a database one of this version, in one transaction.
+fn convert(connection: &Connection, change: &str) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
-        "BEGIN; {SCHEMA} {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;",
+        "BEGIN; {change} {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;",
         dkim::SCHEMA
     ))
 }
@@ -180,10 +183,6 @@ impl RegistryStore for SqliteStore {
         })
     }
 
-    fn folded(&mut self) -> Result<u64, RegistryStoreError> {
-        self.trusted(|connection| position(connection))
-    }
-
     fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError> {
         self.trusted(|connection| {
             let transaction = connection.transaction()?;
@@ -210,25 +209,9 @@ fn apply(transaction: &Transaction<'_>, change: &RegistryChange) -> rusqlite::Re
             let removed = keys.iter().map(|key| Ok(delete.execute(params![key.subject.text(), key.scope.text()])? > 0));
             removed.collect::<rusqlite::Result<_>>().map(RegistryEffect::Removed)
         }
-        RegistryChange::Fold { position: to, entries } => {
-            if *to <= position(transaction)? {
-                return Ok(RegistryEffect::AlreadyFolded);
-            }
-            let effects = add_all(transaction, entries)?;
-            let set = "INSERT INTO folded (log, position) VALUES ('journal', ?1)
-                       ON CONFLICT (log) DO UPDATE SET position = ?1";
-            transaction.prepare_cached(set)?.execute([signed(*to)])?;
-            Ok(RegistryEffect::Added(effects))
-        }
         RegistryChange::DeleteExpired { before, max } => delete_expired(transaction, *before, *max),
         RegistryChange::SetDkimState(state) => dkim::set(transaction, state).map(|()| RegistryEffect::DkimStateSet),
     }
-}
-
-fn position(connection: &Connection) -> rusqlite::Result<u64> {
-    let mut get = connection.prepare_cached("SELECT position FROM folded WHERE log = 'journal'")?;
-    let stored: Option<i64> = get.query_row([], |row| row.get(0)).optional()?;
-    Ok(stored.unwrap_or_default() as u64)
 }
 
 fn add_all(transaction: &Transaction<'_>, entries: &[Suppression]) -> rusqlite::Result<Vec<EntryEffect>> {
@@ -280,7 +263,8 @@ fn page(connection: &Connection, query: &SuppressionQuery) -> rusqlite::Result<L
     while let Some(row) = rows.next()? {
         let entry = read(row)?;
         seen += 1;
-        let is_wanted = query.scope.as_ref().is_none_or(|scope| *scope == entry.key.scope.text());
+        let is_wanted = query.scope.as_ref().is_none_or(|scope| *scope == entry.key.scope.text())
+            && query.reason.is_none_or(|reason| reason == entry.reason);
         let key = entry.key.clone();
         if is_wanted {
             listed.rows.push(entry);
@@ -301,7 +285,10 @@ fn of_subjects(connection: &Connection, query: &SuppressionQuery) -> rusqlite::R
     for subject in &query.subjects {
         let mut rows = of_one.query(params![subject, query.scope, LISTED_MAX.min(signed(query.rows_max as u64))])?;
         while let Some(row) = rows.next()? {
-            listed.rows.push(read(row)?);
+            let entry = read(row)?;
+            if query.reason.is_none_or(|reason| reason == entry.reason) {
+                listed.rows.push(entry);
+            }
         }
     }
     Ok(listed)
@@ -369,20 +356,43 @@ mod tests {
         assert_eq!(all(&mut store), [entry("a@x.example", None)]);
     }
 
+    /// A registry as version 1 made it.
+    const VERSION_1: &str = "
+        CREATE TABLE suppression (
+            subject TEXT NOT NULL, scope TEXT NOT NULL, reason TEXT NOT NULL, source TEXT NOT NULL, note TEXT NOT NULL,
+            since INTEGER NOT NULL, expires INTEGER, PRIMARY KEY (subject, scope)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX suppression_expires ON suppression (expires) WHERE expires IS NOT NULL;
+        CREATE TABLE folded (log TEXT PRIMARY KEY, position INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+        CREATE TABLE dkim (domain TEXT PRIMARY KEY, state TEXT NOT NULL) STRICT, WITHOUT ROWID;
+        PRAGMA application_id = 0x5374656e; PRAGMA user_version = 1; PRAGMA journal_mode = WAL;
+        INSERT INTO suppression VALUES ('a@x.example', 'list:news', 'complaint', 'fbl', 'n', 7, 99);
+        INSERT INTO suppression VALUES ('@y.example', 'everything', 'bounce', 'test', '', 8, NULL);
+        INSERT INTO dkim VALUES ('x.example', 'state');
+        INSERT INTO folded VALUES ('journal', 6);";
+
     #[test]
-    fn a_position_is_folded_once() {
+    fn a_registry_of_version_1_opens_with_equal_state_and_is_closed_to_older_programs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(crate::FILE);
-        let fold = |position, subject| RegistryChange::Fold { position, entries: vec![entry(subject, None)] };
-        let mut store = SqliteStore::open(&path).unwrap();
-        assert_eq!(store.folded(), Ok(0));
-        let effects = store.commit(&[fold(5, "a@x.example"), fold(5, "b@x.example"), fold(6, "c@x.example")]).unwrap();
-        assert_eq!(effects[1], RegistryEffect::AlreadyFolded);
-        drop(store);
-        let mut store = SqliteStore::open(&path).unwrap();
-        assert_eq!(store.folded(), Ok(6));
-        assert_eq!(store.commit(&[fold(6, "d@x.example")]).unwrap(), [RegistryEffect::AlreadyFolded]);
-        assert_eq!(all(&mut store), [entry("a@x.example", None), entry("c@x.example", None)]);
+        Connection::open(&path).unwrap().execute_batch(VERSION_1).unwrap();
+        // A start that was killed after the conversion finds it done.
+        for _ in 0..2 {
+            let mut store = SqliteStore::open(&path).unwrap();
+            let subjects: Vec<_> =
+                all(&mut store).iter().map(|entry| (entry.key.subject.text(), entry.since)).collect();
+            assert_eq!(subjects, [("@y.example".to_owned(), 8), ("a@x.example".to_owned(), 7)]);
+            let complaint = &all(&mut store)[1];
+            assert_eq!((&*complaint.source, &*complaint.note, complaint.expires), ("fbl", "n", Some(99)));
+            assert_eq!((complaint.key.scope.text().as_str(), complaint.reason.name()), ("list:news", "complaint"));
+            let state = DkimState { domain: "x.example".to_owned(), state: "state".to_owned() };
+            assert_eq!(store.dkim_states(), Ok(vec![state]));
+            let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'folded'";
+            assert_eq!(store.connection.query_row(tables, [], |row| row.get(0)), Ok(0));
+        }
+        // What a program of version 1 looks at first: it refuses a larger number.
+        let connection = Connection::open(&path).unwrap();
+        assert_eq!(connection.query_row("PRAGMA user_version", [], |row| row.get(0)), Ok(2));
     }
 
     #[test]
@@ -436,6 +446,12 @@ mod tests {
         let subjects = vec!["3@x.example".to_owned(), "@x.example".to_owned()];
         let of_one = SuppressionQuery { subjects, rows_max: 4, ..SuppressionQuery::default() };
         assert_eq!(store.list(&of_one).unwrap().rows, [entries[3].clone()]);
+        let complaint = Suppression { reason: SuppressionReason::Complaint, ..entry("z@x.example", None) };
+        store.commit(&[RegistryChange::Add(vec![complaint.clone()])]).unwrap();
+        let reason = Some(SuppressionReason::Complaint);
+        let of_reason = SuppressionQuery { reason, rows_max: 4, ..SuppressionQuery::default() };
+        assert_eq!(store.list(&of_reason).unwrap().rows, [complaint]);
+        assert_eq!(store.list(&SuppressionQuery { reason, ..of_one }).unwrap().rows, []);
     }
 
     #[test]
@@ -453,9 +469,9 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), before);
         let path = folder.path().join("newer");
         let store = SqliteStore::open(&path).unwrap();
-        store.connection.execute_batch("PRAGMA user_version = 2").unwrap();
+        store.connection.execute_batch("PRAGMA user_version = 3").unwrap();
         drop(store);
-        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Newer { version: 2, .. })));
+        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Newer { version: 3, .. })));
         let path = folder.path().join("no such folder").join("x");
         assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Open { .. })));
     }

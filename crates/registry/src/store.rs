@@ -1,12 +1,12 @@
 //! The seam between the registry and its database. SQLite implements it; another database, such as PostgreSQL, can.
 //!
 //! Contract: [`RegistryStore::commit`] is one transaction, durable when it returns. After an error nothing of it has
-//! happened, or the store returns [`RegistryStoreError::Failed`] from then on. The position up to which the journal has
-//! been folded is part of the transaction that folds it, so that a replay counts nothing twice.
+//! happened, or the store returns [`RegistryStoreError::Failed`] from then on. Each change has the same effect however
+//! often it is repeated, so nothing of the journal's position is stored here.
 
 use crate::Ms;
 use crate::dkim::DkimState;
-use crate::suppression::{Suppression, SuppressionKey};
+use crate::suppression::{Suppression, SuppressionKey, SuppressionReason};
 
 /// A change of the registry. Each has at most [`crate::ENTRIES_PER_CHANGE_MAX`] entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,11 +14,6 @@ pub enum RegistryChange {
     /// Adds entries. Of two entries for the same key, the one that lasts longer stays; of equal ones the first.
     Add(Vec<Suppression>),
     Remove(Vec<SuppressionKey>),
-    /// Adds entries that follow from the journal up to a position. Nothing happens if that position was folded before.
-    Fold {
-        position: u64,
-        entries: Vec<Suppression>,
-    },
     /// Deletes up to `max` entries that ended before `before`.
     DeleteExpired {
         before: Ms,
@@ -45,8 +40,6 @@ pub enum RegistryEffect {
     Added(Vec<EntryEffect>),
     /// Whether each entry was there, in order.
     Removed(Vec<bool>),
-    /// The position was folded before.
-    AlreadyFolded,
     Expired(Vec<SuppressionKey>),
     DkimStateSet,
 }
@@ -59,6 +52,8 @@ pub struct SuppressionQuery {
     pub subjects: Vec<String>,
     /// Only entries of this scope.
     pub scope: Option<String>,
+    /// Only entries with this reason.
+    pub reason: Option<SuppressionReason>,
     /// Only entries after this one.
     pub after: Option<SuppressionKey>,
     pub rows_max: usize,
@@ -89,9 +84,6 @@ pub trait RegistryStore: Send + 'static {
 
     /// Passes every entry to `entry`.
     fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError>;
-
-    /// Returns the position up to which the journal has been folded.
-    fn folded(&mut self) -> Result<u64, RegistryStoreError>;
 
     /// Makes all changes durable in one transaction. Returns their effects in order.
     fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError>;

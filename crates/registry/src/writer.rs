@@ -115,7 +115,7 @@ impl Writer {
 
 fn entries_of(change: &RegistryChange) -> usize {
     match change {
-        RegistryChange::Add(entries) | RegistryChange::Fold { entries, .. } => entries.len(),
+        RegistryChange::Add(entries) => entries.len(),
         RegistryChange::Remove(keys) => keys.len(),
         RegistryChange::DeleteExpired { max, .. } => *max,
         RegistryChange::SetDkimState(_) => 1,
@@ -125,7 +125,7 @@ fn entries_of(change: &RegistryChange) -> usize {
 /// Shows a durable change in the index.
 fn show(index: &SuppressionIndex, change: &RegistryChange, effect: &RegistryEffect) {
     match (change, effect) {
-        (RegistryChange::Add(entries) | RegistryChange::Fold { entries, .. }, RegistryEffect::Added(effects)) => {
+        (RegistryChange::Add(entries), RegistryEffect::Added(effects)) => {
             for (entry, effect) in entries.iter().zip(effects) {
                 if *effect != EntryEffect::Unchanged {
                     insert(index, entry);

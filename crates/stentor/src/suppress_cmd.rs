@@ -3,21 +3,25 @@
 //! An import reads its file twice: first all lines are checked, then the entries are sent, so that a file with an error
 //! changes nothing. Entries are sent in parts; after a failure in between, the import can be repeated as it is.
 
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand, ValueEnum};
+use stentor_admin::suppression_forms::{self, addition};
 use stentor_config::duration_s;
-use stentor_control::suppression_view::{ENTRIES_MAX, ROWS_DEFAULT, ROWS_MAX};
+use stentor_control::format::plural;
+use stentor_control::suppression_view::{ENTRIES_MAX, NO_LIST, ROWS_DEFAULT, ROWS_MAX};
 use stentor_control::{
     Client, ControlError, ControlReply, EndedSuppressions, NewSuppression, NewSuppressions, Request, SuppressionName,
-    SuppressionOptions, SuppressionRequest, SuppressionView,
+    SuppressionOptions, SuppressionRequest,
 };
-use stentor_registry::csv::{CsvColumns, CsvDefaults, CsvError, LINE_BYTES_MAX, entry_line, header_line, line_of};
-use stentor_registry::{Scope, Subject, Suppression, SuppressionError, SuppressionReason};
+use stentor_registry::csv::{CsvDefaults, entry_line, header_line};
+use stentor_registry::csv_reader::{CsvLine, CsvReader};
+use stentor_registry::{Scope, Suppression, SuppressionError, SuppressionReason};
 
 use crate::asking::{QueryArgs, ServerArgs, ask, fail, query, streamed, usage};
 
@@ -25,6 +29,8 @@ use crate::asking::{QueryArgs, ServerArgs, ask, fail, query, streamed, usage};
 const ERRORS_MAX: usize = 20;
 /// Octets of the entries of one request; the limit of a request is 64 KiB.
 const PART_BYTES_MAX: usize = 48 * 1024;
+/// Octets of a file read at once.
+const READ_BYTES: usize = 256 * 1024;
 /// Octets that an entry takes beside its texts.
 const ENTRY_BYTES: usize = 150;
 
@@ -65,6 +71,8 @@ enum Command {
             value_parser = clap::value_parser!(u32).range(1..=i64::from(ROWS_MAX)))]
         limit: u32,
         #[command(flatten)]
+        filter: FilterArgs,
+        #[command(flatten)]
         query: QueryArgs,
     },
     /// Add entries from a CSV file, as `export` writes it; a column `subject` or `email` is enough.
@@ -97,6 +105,32 @@ impl ScopeArgs {
     }
 }
 
+/// The entries to list.
+#[derive(Args)]
+struct FilterArgs {
+    /// Only entries for posts to this list.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    /// Only entries for mail of this envelope sender, an address or a domain.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "list")]
+    sender: Option<String>,
+    /// Only entries for all mail.
+    #[arg(long, conflicts_with_all = ["list", "sender"])]
+    everything: bool,
+    /// Only entries with this reason.
+    #[arg(long, value_enum)]
+    reason: Option<Cause>,
+}
+
+impl FilterArgs {
+    fn options(self, rows_max: u32) -> Result<SuppressionOptions, SuppressionError> {
+        let is_scoped = self.everything || self.list.is_some() || self.sender.is_some();
+        let scope = ScopeArgs { list: self.list, sender: self.sender }.scope()?.text();
+        let reason = self.reason.map(|cause| cause.reason().name().to_owned());
+        Ok(SuppressionOptions { scope: is_scoped.then_some(scope), reason, rows_max, ..SuppressionOptions::default() })
+    }
+}
+
 #[derive(Args)]
 struct AddArgs {
     /// Addresses, or @DOMAIN for all addresses of a domain.
@@ -118,7 +152,7 @@ struct CauseArgs {
     #[arg(long, value_enum, default_value_t = Cause::Operator)]
     reason: Cause,
     /// End it after this time: 12h, 30d.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration_s)]
+    #[arg(long = "for", value_name = "TIME", value_parser = entry_s)]
     for_s: Option<u64>,
 }
 
@@ -135,6 +169,14 @@ struct ImportArgs {
     cause: CauseArgs,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+/// The time after which an entry ends.
+fn entry_s(text: &str) -> Result<u64, String> {
+    match duration_s(text)? {
+        0 => Err("an entry that ends at once has no effect; write, for instance, 30d".to_owned()),
+        s => Ok(s),
+    }
 }
 
 /// Why nothing is sent.
@@ -173,10 +215,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
                 SuppressionOptions { subject: Some(subject), rows_max: ROWS_MAX, ..SuppressionOptions::default() };
             query(&args, &Request::Suppression(SuppressionRequest::List(options)))
         }
-        Command::List { limit, query: args } => {
-            let options = SuppressionOptions { rows_max: limit, ..SuppressionOptions::default() };
-            query(&args, &Request::Suppression(SuppressionRequest::List(options)))
-        }
+        Command::List { limit, filter, query: args } => match filter.options(limit) {
+            Ok(options) => query(&args, &Request::Suppression(SuppressionRequest::List(options))),
+            Err(error) => usage(&error.to_string()),
+        },
         Command::Import(args) => import(&args),
         Command::Export { server } => {
             let result = export(&server);
@@ -224,7 +266,7 @@ fn import(args: &ImportArgs) -> ExitCode {
     let source: String = format!("import {name}").chars().filter(|c| !c.is_control()).take(100).collect();
     let defaults =
         CsvDefaults { scope, reason: args.cause.reason.reason(), source, since: now(), expires: end(args.cause.for_s) };
-    let mut checked = FileCheck::default();
+    let mut checked = FileCheck { now: defaults.since, ..FileCheck::default() };
     if let Err(error) = read(&args.file, &defaults, &mut |line| checked.see(&args.file, line)) {
         return fail(&format!("{}: {error}", args.file.display()));
     }
@@ -232,8 +274,9 @@ fn import(args: &ImportArgs) -> ExitCode {
         let lines = if checked.errors == 1 { "line has an error" } else { "lines have errors" };
         return fail(&format!("{}: {} {lines}; nothing was imported", args.file.display(), checked.errors));
     }
+    let ended = if checked.ended == 0 { String::new() } else { format!(", {} already ended", checked.ended) };
     if args.dry_run {
-        println!("{} entries, no errors; nothing was imported", checked.entries);
+        println!("{} without errors{ended}; nothing was imported", plural(checked.entries, "entry"));
         return ExitCode::SUCCESS;
     }
     let socket = match args.server.socket() {
@@ -249,6 +292,7 @@ fn import(args: &ImportArgs) -> ExitCode {
     let sent = read(&args.file, &defaults, &mut |line| {
         if failure.is_none()
             && let Ok(Some(entry)) = line.entry
+            && !has_ended(&entry, defaults.since)
         {
             failure = part.add(&mut client, &entry).err();
         }
@@ -256,7 +300,15 @@ fn import(args: &ImportArgs) -> ExitCode {
     let failure = failure.or_else(|| part.flush(&mut client).err());
     match (sent, failure) {
         (Ok(()), None) => {
-            println!("{} entries read, {} added or extended", part.sent, part.changed);
+            let there = part.sent - part.changed;
+            println!(
+                "{} read: {} added or extended, {there} already there{ended}",
+                plural(checked.entries, "entry"),
+                part.changed
+            );
+            for remark in part.remarks {
+                eprintln!("stentor: {remark}");
+            }
             ExitCode::SUCCESS
         }
         (Err(error), _) => fail(&format!("{}: {error}; {} entries are imported", args.file.display(), part.sent)),
@@ -268,23 +320,28 @@ fn import(args: &ImportArgs) -> ExitCode {
     }
 }
 
-/// A line of a file.
-struct CsvLine {
-    number: u64,
-    entry: Result<Option<Suppression>, CsvError>,
+/// Whether an entry has no effect any more. Exports have such entries until they are deleted.
+fn has_ended(entry: &Suppression, now: u64) -> bool {
+    entry.expires.is_some_and(|end| end <= now)
 }
 
 /// What the first reading of a file found.
 #[derive(Default)]
 struct FileCheck {
+    now: u64,
     entries: u64,
+    /// Entries that have ended.
+    ended: u64,
     errors: usize,
 }
 
 impl FileCheck {
     fn see(&mut self, file: &Path, line: CsvLine) {
         match line.entry {
-            Ok(entry) => self.entries += u64::from(entry.is_some()),
+            Ok(entry) => {
+                self.entries += u64::from(entry.is_some());
+                self.ended += u64::from(entry.is_some_and(|entry| has_ended(&entry, self.now)));
+            }
             Err(error) => {
                 self.errors += 1;
                 if self.errors <= ERRORS_MAX {
@@ -297,39 +354,21 @@ impl FileCheck {
 
 /// Reads the lines of a file; the first one names the columns.
 fn read(path: &Path, defaults: &CsvDefaults, line: &mut dyn FnMut(CsvLine)) -> io::Result<()> {
-    let file = File::open(path)?;
+    let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file: it is read twice"));
     }
-    let (mut input, mut bytes, mut number) = (BufReader::new(file), Vec::new(), 0);
-    let mut columns: Option<CsvColumns> = None;
-    while next_line(&mut input, &mut bytes)? {
-        number += 1;
-        let text = line_of(&bytes);
-        match &columns {
-            Some(columns) => {
-                line(CsvLine { number, entry: text.and_then(|text| columns.entry(text, defaults)) });
-            }
-            None => match text.and_then(CsvColumns::parse) {
-                Ok(found) => columns = Some(found),
-                Err(error) => {
-                    line(CsvLine { number, entry: Err(error) });
-                    return Ok(());
-                }
-            },
+    let (mut reader, mut piece) = (CsvReader::new(defaults.clone()), vec![0; READ_BYTES]);
+    loop {
+        match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(read) => reader.push(&piece[..read], line),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
+    reader.finish(line);
     Ok(())
-}
-
-/// Reads the next line, of a longer one only as much as shows that it is too long. Returns whether there is one.
-fn next_line(input: &mut impl BufRead, bytes: &mut Vec<u8>) -> io::Result<bool> {
-    bytes.clear();
-    input.by_ref().take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', bytes)?;
-    if bytes.len() > LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
-        input.skip_until(b'\n')?;
-    }
-    Ok(!bytes.is_empty())
 }
 
 /// Entries on their way to the server.
@@ -339,6 +378,8 @@ struct Part {
     bytes: usize,
     sent: u64,
     changed: u64,
+    /// Lists that are not configured, in the server's words.
+    remarks: BTreeSet<String>,
 }
 
 impl Part {
@@ -350,15 +391,7 @@ impl Part {
             self.flush(client)?;
         }
         self.bytes += bytes;
-        self.entries.push(NewSuppression {
-            subject,
-            scope: Some(scope),
-            reason: Some(entry.reason.name().to_owned()),
-            source: Some(entry.source.to_string()),
-            note: (!entry.note.is_empty()).then(|| entry.note.to_string()),
-            since: Some(entry.since),
-            expires: entry.expires,
-        });
+        self.entries.push(addition(entry));
         Ok(())
     }
 
@@ -370,8 +403,11 @@ impl Part {
         let count = entries.len() as u64;
         let source = entries.first().and_then(|entry| entry.source.clone());
         let request = SuppressionRequest::Add(NewSuppressions { entries, source });
-        if let ControlReply::Done { count: Some(changed), .. } = client.ask(&Request::Suppression(request))? {
+        if let ControlReply::Done { count: Some(changed), text } = client.ask(&Request::Suppression(request))? {
             self.changed += changed;
+            if let Some(at) = text.find(NO_LIST).filter(|_| self.remarks.len() < ERRORS_MAX) {
+                self.remarks.insert(text[at..].to_owned());
+            }
         }
         (self.bytes, self.sent) = (0, self.sent + count);
         Ok(())
@@ -395,59 +431,12 @@ fn write_all(client: &mut Client, output: &mut impl Write) -> Result<(), Control
             return Err(ControlError::Protocol("unexpected reply".to_owned()));
         };
         for row in &list.rows {
-            let entry = entry_of(row).map_err(|error| ControlError::Protocol(error.to_string()))?;
+            let entry = suppression_forms::entry(row).map_err(|error| ControlError::Protocol(error.to_string()))?;
             output.write_all(entry_line(&entry).as_bytes()).map_err(ControlError::Output)?;
         }
         options.after = list.next;
         if options.after.is_none() {
             return Ok(());
         }
-    }
-}
-
-fn entry_of(row: &SuppressionView) -> Result<Suppression, SuppressionError> {
-    let reason = SuppressionReason::parse(&row.reason)?;
-    let (subject, scope) = (Subject::parse(&row.subject)?, Scope::parse(&row.scope)?);
-    let entry = Suppression::new(subject, scope, reason, &row.source, row.since);
-    Ok(Suppression { note: row.note.as_str().into(), expires: row.expires, ..entry })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lines(text: &[u8]) -> Vec<(u64, String)> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.csv");
-        std::fs::write(&path, text).unwrap();
-        let (scope, reason) = (Scope::Everything, SuppressionReason::Operator);
-        let defaults = CsvDefaults { scope, reason, source: "import".to_owned(), since: 1, expires: None };
-        let mut all = Vec::new();
-        read(&path, &defaults, &mut |line| {
-            let words = match line.entry {
-                Ok(entry) => entry.map_or_else(|| "empty".to_owned(), |entry| entry.key.subject.text()),
-                Err(error) => error.to_string(),
-            };
-            all.push((line.number, words));
-        })
-        .unwrap();
-        all
-    }
-
-    #[test]
-    fn lines_of_a_file_have_numbers_and_limits() {
-        let long = "x".repeat(3 * LINE_BYTES_MAX);
-        let text = format!("email\r\na@x.example\r\n\r\n{long}\nb@x.example\nnobody");
-        let too_long = format!("the line is longer than {LINE_BYTES_MAX} octets");
-        let expected = [
-            (2, "a@x.example"),
-            (3, "empty"),
-            (4, too_long.as_str()),
-            (5, "b@x.example"),
-            (6, "\"nobody\": address has no domain"),
-        ];
-        assert_eq!(lines(text.as_bytes()), expected.map(|(number, words)| (number, words.to_owned())));
-        assert_eq!(lines(b""), []);
-        assert_eq!(lines(b"name\na@b").len(), 1, "without the columns nothing else is read");
     }
 }

@@ -22,9 +22,14 @@ use stentor_registry::{
 
 use super::author::who;
 use crate::lists;
+use crate::suppression_forms::view;
 
 /// Entries that `stentor address` shows.
 const COVERING_MAX: usize = 100;
+/// Entries that an answer names.
+const NAMED_MAX: usize = 5;
+/// Pages of the store searched for the rows of one answer: 10,000 entries each.
+const PAGES_MAX: usize = 100;
 
 pub async fn answer(core: &Arc<Core>, request: SuppressionRequest, peer: &Requester) -> ControlReply {
     let answered = match request {
@@ -44,8 +49,17 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
         .enumerate()
         .map(|(n, entry)| parsed(entry, source, now).map_err(|error| bad(n, &error)))
         .collect::<Result<_, _>>()?;
-    let remark = unknown_list(core, &entries);
-    let words = entries.first().filter(|_| entries.len() == 1).map(|entry| words(&entry.key));
+    let given = entries.len();
+    let entries: Vec<Suppression> =
+        entries.into_iter().filter(|entry| entry.expires.is_none_or(|end| end > now)).collect();
+    let ended = (given - entries.len()) as u64;
+    if entries.is_empty() {
+        let text = "the end of an entry must be in the future".to_owned();
+        return Err(Problem::new(ErrorCode::BadRequest, text));
+    }
+    let keys = entries.iter().map(|entry| &entry.key);
+    let remark = format!("{}{}", ended_before(ended), unknown_list(core, keys));
+    let words = entries.first().filter(|_| given == 1).map(|entry| words(&entry.key));
     let first = entries.first().map(|entry| (entry.key.clone(), entry.reason));
     let mut detail = json!({"entries": entries.len(), "source": source});
     if let Some((key, reason)) = first {
@@ -61,8 +75,11 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
     tracing::info!(who = author, added, extended, unchanged = there, "operator: suppressions added");
     let text = match words {
         Some(words) if added + extended > 0 => format!("{words} is suppressed{remark}"),
-        Some(words) => format!("{words} is already suppressed, for as long or longer{remark}"),
-        None => format!("{} added, {extended} extended, {there} unchanged{remark}", plural(added, "entry")),
+        Some(words) => format!(
+            "{words} is already suppressed for as long or longer, so nothing was changed; to change an entry, remove it \
+             first{remark}"
+        ),
+        None => format!("{} added, {extended} extended, {there} already there{remark}", plural(added, "entry")),
     };
     Ok(ControlReply::Done { text, count: Some(added + extended) })
 }
@@ -81,23 +98,48 @@ async fn remove(core: &Arc<Core>, ended: EndedSuppressions, peer: &Requester) ->
         detail["scope"] = key.scope.text().into();
     }
     record(core, now, author.clone(), "unsuppress", detail).await?;
-    let single = keys.first().filter(|_| keys.len() == 1).map(words);
-    let removed = core.registry.remove(keys).await.map_err(|error| failed(&error))?;
-    let (all, removed) = (removed.len(), removed.into_iter().filter(|was_there| *was_there).count());
+    let were_there = core.registry.remove(keys.clone()).await.map_err(|error| failed(&error))?;
+    let missing: Vec<&SuppressionKey> =
+        keys.iter().zip(&were_there).filter(|(_, was_there)| !**was_there).map(|(key, _)| key).collect();
+    let removed = (keys.len() - missing.len()) as u64;
     tracing::info!(who = author, removed, "operator: suppressions removed");
-    match single {
-        Some(words) if removed == 0 => {
-            let text = format!("{words} is not suppressed; `stentor suppress list` shows the entries");
-            Err(Problem::new(ErrorCode::NotFound, text))
-        }
-        Some(words) => {
-            Ok(ControlReply::Done { text: format!("{words} is no longer suppressed"), count: Some(removed as u64) })
-        }
-        None => {
-            let text = format!("{removed} of {} removed", plural(all as u64, "entry"));
-            Ok(ControlReply::Done { text, count: Some(removed as u64) })
-        }
+    let mut named: Vec<String> = Vec::new();
+    for key in missing.iter().take(NAMED_MAX) {
+        named.push(format!("{} is not suppressed{}", words(key), other_scopes(core, key).await));
     }
+    let more = missing.len().saturating_sub(NAMED_MAX);
+    named.extend((more > 0).then(|| format!("nor are {more} more")));
+    let missing = format!("{}{}", named.join("; "), unknown_list(core, missing));
+    if removed == 0 {
+        return Err(Problem::new(ErrorCode::NotFound, missing));
+    }
+    let text = match &keys[..] {
+        [key] => format!("{} is no longer suppressed", words(key)),
+        all if missing.is_empty() => format!("{} removed", plural(all.len() as u64, "entry")),
+        all => format!("{removed} of {} removed; {missing}", plural(all.len() as u64, "entry")),
+    };
+    Ok(ControlReply::Done { text, count: Some(removed) })
+}
+
+/// Names the scopes for which an address is suppressed instead, as options of the command.
+async fn other_scopes(core: &Core, key: &SuppressionKey) -> String {
+    let others = of(core, &key.subject.text()).await;
+    let scopes: Vec<String> = others.iter().take(NAMED_MAX).map(|other| place(other, &key.subject.text())).collect();
+    if scopes.is_empty() { String::new() } else { format!(", but has entries: {}", scopes.join(", ")) }
+}
+
+/// Arguments of `suppress remove` for an entry of this subject or its domain.
+fn place(other: &SuppressionView, subject: &str) -> String {
+    let option = match other.scope.split_once(':') {
+        Some((kind, name)) => format!("--{kind} {name}"),
+        None => "all mail".to_owned(),
+    };
+    if other.subject == subject { option } else { format!("{} ({option})", other.subject) }
+}
+
+/// A remark on entries that have no effect any more.
+fn ended_before(entries: u64) -> String {
+    if entries == 0 { String::new() } else { format!("; {} not added: already ended", plural(entries, "entry")) }
 }
 
 /// The entries that cover an address; none if they cannot be read now.
@@ -129,26 +171,24 @@ async fn list(core: &Arc<Core>, options: SuppressionOptions) -> Result<ControlRe
     let scope = options.scope.as_deref().map(Scope::parse).transpose().map_err(wrong)?.map(|scope| scope.text());
     let after = options.after.map(|name| SuppressionKey::parse(&name.subject, &name.scope));
     let after = after.transpose().map_err(wrong)?;
-    let query = SuppressionQuery { subjects, scope, after, rows_max: options.rows_max as usize };
-    let listed = core.registry.list(query).await.map_err(|error| failed(&error))?;
+    let reason = options.reason.as_deref().map(SuppressionReason::parse).transpose().map_err(wrong)?;
+    let rows_max = options.rows_max as usize;
+    let mut query = SuppressionQuery { subjects, scope, reason, after, rows_max };
+    let mut rows = Vec::new();
+    for _ in 0..PAGES_MAX {
+        let listed = core.registry.list(query.clone()).await.map_err(|error| failed(&error))?;
+        rows.extend(listed.rows.iter().map(view));
+        (query.after, query.rows_max) = (listed.next, rows_max - rows.len().min(rows_max));
+        if query.after.is_none() || query.rows_max == 0 {
+            break;
+        }
+    }
     Ok(ControlReply::Suppressions(Box::new(SuppressionList {
         now: core.clock.now(),
         entries: core.registry.len() as u64,
-        rows: listed.rows.iter().map(view).collect(),
-        next: listed.next.map(|key| SuppressionName::of(key.subject.text(), key.scope.text())),
+        rows,
+        next: query.after.map(|key| SuppressionName::of(key.subject.text(), key.scope.text())),
     })))
-}
-
-fn view(entry: &Suppression) -> SuppressionView {
-    SuppressionView {
-        subject: entry.key.subject.text(),
-        scope: entry.key.scope.text(),
-        reason: entry.reason.name().to_owned(),
-        source: entry.source.to_string(),
-        note: entry.note.to_string(),
-        since: entry.since,
-        expires: entry.expires,
-    }
 }
 
 fn parsed(entry: NewSuppression, source: &str, now: Ms) -> Result<Suppression, SuppressionError> {
@@ -173,13 +213,13 @@ fn words(key: &SuppressionKey) -> String {
 }
 
 /// A remark on the first list that is not configured.
-fn unknown_list(core: &Arc<Core>, entries: &[Suppression]) -> String {
-    let mut names = entries.iter().filter_map(|entry| match &entry.key.scope {
+fn unknown_list<'a>(core: &Core, keys: impl IntoIterator<Item = &'a SuppressionKey>) -> String {
+    let mut names = keys.into_iter().filter_map(|key| match &key.scope {
         Scope::List(name) => Some(&**name),
         Scope::Everything | Scope::Sender(_) => None,
     });
-    let unknown = names.find(|name| lists::unknown(core, Some(name)).is_some());
-    unknown.map_or_else(String::new, |name| format!("; there is no list {name} in the configuration"))
+    let unknown = names.find_map(|name| lists::unknown(core, Some(name)));
+    unknown.map_or_else(String::new, |problem| format!("; {}", problem.text))
 }
 
 async fn record(

@@ -19,7 +19,7 @@ use crate::body::received;
 /// Groups of lines buffered for a slow client.
 const GROUPS_MAX: usize = 2;
 /// A client that reads nothing for this long is disconnected.
-const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const UNREAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Streams the export. The last line is `{"end": {...}}` with the counts, or `{"error": {...}}`; without either the
 /// export is incomplete.

@@ -14,6 +14,7 @@ mod inject;
 mod merge;
 #[cfg(test)]
 mod openapi;
+mod suppressions;
 #[cfg(test)]
 mod tests;
 
@@ -63,6 +64,10 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/quarantine/{id}", get(quarantined)),
         ("get", "/api/v1/mailstat", get(history::mailstat)),
         ("get", "/api/v1/trace/{what}", get(history::trace)),
+        ("get", "/api/v1/suppressions", get(suppressions::list)),
+        ("get", "/api/v1/suppressions/export", get(suppressions::export)),
+        ("post", "/api/v1/suppressions/import", suppressions::import_route()),
+        ("get", "/api/v1/suppressions/{subject}", get(suppressions::show)),
         ("get", "/api/v1/webhooks", get(webhooks)),
         ("get", "/api/v1/users", get(users)),
         ("get", "/api/v1/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) })),
@@ -78,7 +83,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
 }
 
 /// Verbs that change something, with their names on the control socket.
-const VERBS: [(&str, &str); 14] = [
+const VERBS: [(&str, &str); 16] = [
     ("/api/v1/suspend", "suspend"),
     ("/api/v1/resume", "resume"),
     ("/api/v1/flush", "flush"),
@@ -92,6 +97,8 @@ const VERBS: [(&str, &str); 14] = [
     ("/api/v1/quarantine/release", "quarantine_release"),
     ("/api/v1/quarantine/delete", "quarantine_delete"),
     ("/api/v1/quarantine/copy", "quarantine_copy"),
+    ("/api/v1/suppress", "suppress"),
+    ("/api/v1/unsuppress", "unsuppress"),
     ("/api/v1/reload", "reload"),
 ];
 /// Verbs on one post, with their names on the control socket.

@@ -36,6 +36,7 @@ fn every_documented_argument_is_taken() {
             let value: Value = match property["type"].as_str() {
                 Some("integer") => 1.into(),
                 Some("boolean") => true.into(),
+                _ if name == "entries" => json!([{"subject": "a@x.example", "scope": "everything"}]),
                 _ if name == "id" => "00000000002D".into(),
                 _ if name == "as_of" => "7.1".into(),
                 _ => "x".into(),
@@ -45,6 +46,9 @@ fn every_documented_argument_is_taken() {
                 && !matches!(name.as_str(), "all" | "class" | "list" | "domain" | "sender" | "client" | "source")
             {
                 fields.insert("all".to_owned(), true.into());
+            } else if matches!(verb, "suppress" | "unsuppress") {
+                let entries = json!([{"subject": "a@x.example", "scope": "everything"}]);
+                fields.entry("entries").or_insert(entries);
             } else if name == "class" {
                 fields.insert("class".to_owned(), "bulk".into());
             } else if verb == "quarantine_copy" {

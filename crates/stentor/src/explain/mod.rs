@@ -8,6 +8,7 @@ mod forwards;
 mod message;
 mod queue_reasons;
 pub(crate) mod replay;
+mod suppressed;
 mod targets;
 mod words;
 
@@ -38,6 +39,7 @@ use stentor_rules::{Decision, DecisionReason, Marks, NextHop, Outcome, Rulebook,
 use stentor_sessions::{ClientProof, Decider, Speaker, Stranger, calls_ahead, canonical};
 
 use self::forwards::Forward;
+use self::suppressed::SuppressionFacts;
 use self::targets::{Target, Targets, targets};
 use self::words::{also, also_without_places, because_of, by_srs, class_of, headline, logged, unknown};
 use crate::asking::{ServerState, fail, load_noting, locate, server_at, usage};
@@ -52,8 +54,8 @@ const POSTMASTER: &str = "postmaster";
 const NAMELESS: &str = stentor_rules::UNKNOWN;
 
 #[derive(Args)]
-#[command(after_long_help = "Changes made by command (queue-only, suspend, standing bounces) are not considered: see \
-        `stentor status`.\n\nExit codes: 0 accepted (also discarded or quarantined), 69 refused, 75 deferred, 2 wrong \
+#[command(after_long_help = "Suppressions are considered while the server runs. Changes made by command (queue-only, \
+        suspend, standing bounces) are not: see `stentor status`.\n\nExit codes: 0 accepted (also discarded or quarantined), 69 refused, 75 deferred, 2 wrong \
         arguments, 1 any other failure.")]
 pub struct Options {
     /// The envelope sender; "" or "<>" for the null sender. For trusted clients, a name without a domain gets
@@ -224,6 +226,9 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     {
         return fail(&format!("{}: {why}", file.display()));
     }
+    let entries = suppressed::entries(&settings, explanation.to.as_str());
+    let is_trusted = options.login || network_of(&settings.config, options.client).is_some();
+    suppressed::judge(&settings, SuppressionFacts { is_trusted, entries }, &mut explanation);
     forwards::follow(&settings, &mut explanation, options.message.is_some()).await;
     if options.message.is_none() {
         posts(&settings, &mut explanation);

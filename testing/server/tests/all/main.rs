@@ -94,6 +94,7 @@ mod sts;
 mod submission;
 mod suppression;
 mod suppression_cuts;
+mod suppression_http;
 mod suspend;
 mod table_spellings;
 mod telemetry;

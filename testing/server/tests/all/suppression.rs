@@ -102,7 +102,11 @@ fn a_client_is_refused_across_restarts_until_the_entry_ends() {
     server.ask(&["suppress", "add", "dora@one.example", "--for", "1s"]).expect("it is added");
     wait_until("it has ended", || rcpt(&server, SENDER, "dora@one.example").starts_with("250 "));
     let (_, text) = run(&server, &["suppress", "add", "ann@one.example", "--for", "1m"]);
-    assert_eq!(text, "ann@one.example is already suppressed, for as long or longer\n");
+    assert!(text.starts_with("ann@one.example is already suppressed for as long or longer"), "{text}");
+    for none in [&["--for", "0d"][..], &["--for", "0s", "--sender", SENDER]] {
+        let (code, text) = run(&server, &[&["suppress", "add", "eve@one.example"], none].concat());
+        assert!(code == Some(2) && text.contains("ends at once"), "{text}");
+    }
 }
 
 #[test]
@@ -116,16 +120,19 @@ fn a_file_is_imported_as_a_whole_and_exported_again() {
     assert!(text.contains("in.csv:3: \"nobody\": address has no domain"), "{text}");
     assert!(text.contains("in.csv:4: \"spam\" is not a valid reason"), "{text}");
     assert!(text.contains("2 lines have errors; nothing was imported"), "{text}");
-    assert!(run(&server, &["suppress", "list"]).1.contains("0 shown"), "nothing was imported");
+    assert!(run(&server, &["suppress", "list"]).1.contains("no entry matches"), "nothing was imported");
     let mut all = "subject,scope,reason,source,note,since,expires\n".to_owned();
     for n in 0..3_000 {
         all += &format!("{n:04}@x.example,list:news,bounce,import old.csv,\"n, {n}\",2026-01-02T03:04:05.000Z,\n");
     }
     server.write("in.csv", all.as_bytes());
     let (code, text) = run(&server, &["suppress", "import", file]);
-    assert_eq!((code, text.as_str()), (Some(0), "3000 entries read, 3000 added or extended\n"));
+    assert_eq!((code, text.as_str()), (Some(0), "3000 entries read: 3000 added or extended, 0 already there\n"));
     assert_eq!(run(&server, &["suppress", "export"]), (Some(0), all.clone()));
-    assert_eq!(run(&server, &["suppress", "import", file]).1, "3000 entries read, 0 added or extended\n");
+    assert_eq!(
+        run(&server, &["suppress", "import", file]).1,
+        "3000 entries read: 0 added or extended, 3000 already there\n"
+    );
     server.wait_log(&["audit: verb=suppress", "uid="]);
     server.kill();
     server.start_again();
@@ -133,6 +140,40 @@ fn a_file_is_imported_as_a_whole_and_exported_again() {
     let (_, text) = run(&server, &["suppress", "show", "0007@X.example"]);
     assert!(text.contains("0007@x.example") && text.contains("list:news") && text.contains("n, 7"), "{text}");
     assert_eq!(run(&server, &["suppress", "show", "else@x.example"]).0, Some(0));
+}
+
+#[test]
+fn answers_name_what_there_is_instead() {
+    let server = crate::kit::bare().list("news", &["a@x.example"]).start();
+    let added = |arguments: &[&str]| run(&server, &[&["suppress", "add"], arguments].concat()).1;
+    assert_eq!(added(&["bob@x.example", "--list", "news"]), "bob@x.example for list news is suppressed\n");
+    let unknown = added(&["bob@x.example", "--list", "nws"]);
+    assert!(unknown.contains("there is no list nws; did you mean news?"), "{unknown}");
+    added(&["@y.example", "--reason", "bounce"]);
+    let removed = |arguments: &[&str]| run(&server, &[&["suppress", "remove"], arguments].concat());
+    let (code, text) = removed(&["bob@x.example"]);
+    let expected = "bob@x.example is not suppressed, but has entries: --list news, --list nws";
+    assert!(code == Some(3) && text.contains(expected), "{text}");
+    let (code, text) = removed(&["ann@y.example"]);
+    assert!(code == Some(3) && text.contains("but has entries: @y.example (all mail)"), "{text}");
+    let (code, text) = removed(&["bob@x.example", "cid@x.example", "--list", "news"]);
+    assert!(code == Some(0) && text.contains("1 of 2 entries removed; cid@x.example for list news is not"), "{text}");
+    let listed = |arguments: &[&str]| run(&server, &[&["suppress", "list"], arguments].concat()).1;
+    assert!(listed(&["--list", "nws"]).contains("bob@x.example") && !listed(&["--list", "nws"]).contains("@y.example"));
+    assert!(listed(&["--reason", "bounce"]).contains("@y.example") && !listed(&["--everything"]).contains("bob@"));
+    assert!(listed(&["--sender", "z.example"]).contains("no entry matches; 2 entries in the registry"));
+    // Files that other programs write.
+    for (text, code, expected) in [
+        ("", 1, "in.csv:1: the first line must name the columns"),
+        ("subject;reason\nc@x.example;bounce\n", 1, "separated by commas"),
+        ("\u{feff}Email,Reason\nc@x.example,Complaint\n", 0, "1 entry read: 1 added"),
+        ("email,expires\nd@x.example,2020-01-01\n", 0, "0 added or extended, 0 already there, 1 already ended"),
+        ("email,scope\ne@x.example,list:gone\n", 0, "there is no list gone"),
+    ] {
+        server.write("in.csv", text.as_bytes());
+        let (exit, shown) = run(&server, &["suppress", "import", server.path("in.csv").to_str().expect("a path")]);
+        assert!(exit == Some(code) && shown.contains(expected), "{text:?}: {shown}");
+    }
 }
 
 #[test]

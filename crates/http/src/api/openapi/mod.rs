@@ -87,6 +87,11 @@ impl Document {
                 let schema = self.body(*fields, &in_path);
                 operation["requestBody"] = json!({"content": {"application/json": {"schema": schema}}});
             }
+            RouteInput::Csv(fields) => {
+                parameters.extend(self.query(fields, &in_path));
+                let content = json!({"text/csv": {"schema": {"type": "string"}}});
+                operation["requestBody"] = json!({"required": true, "content": content});
+            }
             RouteInput::Mail => {
                 parameters.extend(self.mail_parameters());
                 operation["requestBody"] = self.mail_body();
@@ -224,11 +229,16 @@ fn responses(route: &Route) -> Value {
     let is_stream = route.path.ends_with("/export");
     let content = match route.gives {
         "" => json!({"schema": {"type": "object"}}),
+        "text/csv" => json!({"schema": {"type": "string"}}),
         // The schema describes one line.
         name if is_stream => json!({"schema": reference(name)}),
         name => json!({"schema": reference(name), "example": example(name)}),
     };
-    let kind = if is_stream { "application/x-ndjson" } else { "application/json" };
+    let kind = match route.gives {
+        "text/csv" => "text/csv",
+        _ if is_stream => "application/x-ndjson",
+        _ => "application/json",
+    };
     let refused = json!({"$ref": "#/components/responses/Error"});
     let mut responses = json!({"default": refused, ok: {"description": route.summary, "content": {kind: content}}});
     if route.method == "post" {

@@ -28,11 +28,13 @@ pub(super) enum RouteInput {
     View(Subject, &'static [Fields]),
     /// A JSON body.
     Body(Fields),
+    /// CSV, with these query parameters.
+    Csv(&'static [Fields]),
     /// A message.
     Mail,
 }
 
-use RouteInput::{Body, Mail, Nothing, Query, View};
+use RouteInput::{Body, Csv, Mail, Nothing, Query, View};
 
 pub(super) struct Route {
     pub method: &'static str,
@@ -117,6 +119,27 @@ pub(super) const ROUTES: &[Route] = &[
          UTC.",
     ),
     get("/trace/{what}", Nothing, "", "Events of a queue id, Message-ID or recipient from the history."),
+    get(
+        "/suppressions",
+        Query(&[all("SuppressionsQuery")]),
+        "Suppressions",
+        "Addresses and domains that get no mail, in the order of subject and scope.",
+    ),
+    get(
+        "/suppressions/{subject}",
+        Nothing,
+        "Suppressions",
+        "Entries of an address and its domain, or of an `@domain`.",
+    ),
+    get("/suppressions/export", Nothing, "text/csv", "All entries as CSV; the first line names the columns."),
+    post(
+        "/suppressions/import",
+        Csv(&[all("ImportQuery")]),
+        "Imported",
+        "Adds entries from CSV whose first line names the columns; lines with errors are skipped and reported.",
+    ),
+    post("/suppress", Body(all("NewSuppressions")), "Done", "Adds suppressions, all of them or none."),
+    post("/unsuppress", Body(all("EndedSuppressions")), "Done", "Removes suppressions."),
     get("/webhooks", Nothing, "Webhooks", "State of each webhook endpoint."),
     get(
         "/users",

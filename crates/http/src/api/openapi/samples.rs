@@ -15,7 +15,7 @@ use stentor_control::users_view::{Share, UserRow, UsersView};
 use stentor_control::{
     ActionResult, Ages, AgesRow, AttachmentView, EnvelopeView, ErrorCode, Fates, MessageView, QuarantineList,
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
-    StandingBounceView, Status, StuckReport, StuckRow, SuppressionView,
+    StandingBounceView, Status, StuckReport, StuckRow, SuppressionList, SuppressionName, SuppressionView,
 };
 use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
@@ -23,6 +23,7 @@ use stentor_queue::queue_only::Scope;
 use stentor_records::health::Condition;
 
 use crate::api::answers::{Done, ErrorBody, InjectedMessage, InjectionResult, RefusedRcptView, WebhookList};
+use crate::api::suppressions::{ImportResult, LineError};
 
 /// The time used in examples.
 const NOW: u64 = 1_790_000_000_000;
@@ -90,6 +91,8 @@ pub(in crate::api) fn all() -> Vec<Sample> {
                 ..QuarantinedMessage::default()
             },
         ),
+        sample("Suppressions", &suppressions()),
+        sample("Imported", &imported()),
         sample("Users", &users()),
         sample("Counted", &counted()),
         sample("Done", &Done { text: "list news is suspended".to_owned(), count: Some(1) }),
@@ -101,6 +104,34 @@ pub(in crate::api) fn all() -> Vec<Sample> {
         ),
         of("Error", &refusal, &refusal),
     ]
+}
+
+fn suppressions() -> SuppressionList {
+    let next = Some(SuppressionName::of("@example.net", "list:news"));
+    SuppressionList { now: NOW, entries: 1, rows: vec![suppression()], next }
+}
+
+fn imported() -> ImportResult {
+    ImportResult {
+        entries: 2,
+        changed: 1,
+        ended: 1,
+        errors_total: 1,
+        errors: vec![LineError { line: 3, text: "\"nobody\": address has no domain".to_owned() }],
+        remarks: vec!["there is no list nws; did you mean news?".to_owned()],
+    }
+}
+
+fn suppression() -> SuppressionView {
+    SuppressionView {
+        subject: "@example.net".to_owned(),
+        scope: "list:news".to_owned(),
+        reason: "bounce".to_owned(),
+        source: "uid=0(root) pid=4711".to_owned(),
+        note: "closed".to_owned(),
+        since: NOW - 86_400_000,
+        expires: Some(NOW + 86_400_000),
+    }
 }
 
 fn users() -> UsersView {
@@ -300,15 +331,7 @@ fn address() -> AddressView {
         lists: vec!["news".to_owned()],
         suspended: vec!["news".to_owned()],
         suspended_reasons: [("news".to_owned(), "asked for it".to_owned())].into(),
-        suppressions: vec![SuppressionView {
-            subject: "@example.net".to_owned(),
-            scope: "list:news".to_owned(),
-            reason: "bounce".to_owned(),
-            source: "uid=0(root) pid=4711".to_owned(),
-            note: "closed".to_owned(),
-            since: NOW - 86_400_000,
-            expires: Some(NOW + 86_400_000),
-        }],
+        suppressions: vec![suppression()],
         messages_total: 1,
         messages: vec![ID.to_owned()],
         pending: Some(recipient()),

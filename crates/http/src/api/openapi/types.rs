@@ -14,10 +14,11 @@ use super::words::WORDS;
 /// Placeholder for a missing description.
 pub(super) const MISSING: &str = "TODO";
 /// Sources, beside those of the control socket.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "http/src/api/answers.rs",
     "http/src/api/history.rs",
     "http/src/api/inject.rs",
+    "http/src/api/suppressions.rs",
     "push/src/webhooks/mod.rs",
     "records/src/health.rs",
 ];
