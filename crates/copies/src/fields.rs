@@ -114,8 +114,8 @@ impl OwnFields {
         self.fields.iter().any(FieldTemplate::has_names)
     }
 
-    /// Appends the fields of a copy, each one line, folded between encoded words. A field with a character that is not printable ASCII, or that is
-    /// too long, is left out: such values are in no address that fits in one.
+    /// Appends the fields of a copy, each one line, folded between encoded words. A field with a character that is not
+    /// printable ASCII, or that is too long, is left out: such values are in no address that fits in one.
     pub fn render(&self, values: &CopyValues<'_>, out: &mut Vec<u8>) {
         for field in &self.fields {
             let value = field.value.render(values, "");

@@ -268,8 +268,8 @@ impl Lists {
         kept
     }
 
-    /// Reads the names in the file, if copies use them and they are not in force. A failure is logged: copies do without
-    /// names. Blocks.
+    /// Reads the names in the file, if copies use them and they are not in force. A failure is logged, and copies have
+    /// no names. Blocks.
     fn read_names(&self, core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) {
         let settings = core.settings();
         if !settings.copies.of(name, "").is_some_and(|copies| copies.fields.have_names()) {

@@ -2,8 +2,8 @@
 //!
 //! Promise: WAL with `synchronous = FULL`, so each commit is one write and one sync of the WAL. The database is locked
 //! exclusively: no other process changes it, and the index of the WAL is in memory instead of a mapped file, which
-//! would raise SIGBUS on a full disk. A file of a newer version, or of another program, is refused and left as it is; one
-//! of an older version is converted when it is opened.
+//! would raise SIGBUS on a full disk. A file of a newer version, or of another program, is refused and left as it is;
+//! one of an older version is converted when it is opened.
 //!
 //! The functions that change data assume valid entries ([`Suppression::check`]).
 

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, chart, clocks, content, cost, decoding, policy, rate, robust, signing, truth};
+use stentor_sim::scenario::{
+    ablation, chart, clocks, content, cost, decoding, policy, rate, robust, signing, suppressions, truth,
+};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -88,10 +90,11 @@ fn main() -> ExitCode {
             let one = |seed| rate::run(seed, options.number("hours", 6), SchedConfig::default());
             Value::Array(seeds.map(one).collect())
         }
+        "suppressions" => suppressions::run(options.number("entries", 1_000_000)),
         "signing" => signing::run(options.text("algorithm") != Some("ed25519"), options.number("seconds", 5)),
         _ => {
             eprintln!(
-                "usage: stentor-sim day|chart|clocks|content|decoding|ablation|million|growth|policy|rate|robust|signing|truth [KEY=VALUE...]"
+                "usage: stentor-sim day|chart|clocks|content|decoding|ablation|million|growth|policy|rate|robust|signing|suppressions|truth [KEY=VALUE...]"
             );
             return ExitCode::from(2);
         }

@@ -13,4 +13,5 @@ pub mod policy;
 pub mod rate;
 pub mod robust;
 pub mod signing;
+pub mod suppressions;
 pub mod truth;
