@@ -94,7 +94,7 @@ class Life:
         self.lock = threading.Lock()
         self.answers, self.answered = 0, {"operators": 0, "one_click": 0, "keys": 0}
         # The selectors at the last answer, unless a request is under way.
-        self.selectors, self.number = None, 0
+        self.selectors, self.number, self.refused = None, 0, []
 
     def __enter__(self):
         self.mounted = Mounted(self.bench.work, "xfs", XFS_MIB, ())
@@ -131,6 +131,8 @@ class Life:
         if len(self.links) != SUBSCRIBERS:
             raise BenchError(f"{len(self.links)} copies of {SUBSCRIBERS}")
         random.shuffle(self.links)
+        # Only what comes later can be lost.
+        _run("sync", "--file-system", self.mounted.point)
 
     def cut(self):
         """Works, cuts, starts again. Returns what is wrong then."""
@@ -150,6 +152,8 @@ class Life:
         self.is_over = True
         for worker in workers:
             worker.join(60)
+        if self.refused:
+            raise BenchError(f"refused: {self.refused[:5]}")
         if self.kind == "power":
             _run("umount", self.mounted.point)
             _run("mount", "-t", "xfs", self.mounted.device, self.mounted.point)
@@ -160,13 +164,18 @@ class Life:
             if self.is_control:
                 return [f"the server does not start: {error}"]
             raise
+        wait_until(self.is_controlled, 60, "the control socket")
         return self.check()
 
+    def is_controlled(self):
+        """Whether the control socket answers: it may be there a little later than the greeting."""
+        try:
+            return self.ask("status")
+        except (OSError, ValueError):
+            return False
+
     def check(self):
-        listed = subprocess.run(
-            [self.server.binary, "suppress", "export", "--config", self.server.configuration], capture_output=True, text=True, check=True,
-        )
-        there = {tuple(line.split(",")[:2]) for line in listed.stdout.splitlines()[1:]}
+        there = {tuple(line.split(",")[:2]) for line in self.command("suppress", "export").splitlines()[1:]}
         wrong = [f"{key} lost" for key, must in self.expected.items() if must and key not in there]
         wrong += [f"{key} back" for key, must in self.expected.items() if not must and key in there]
         selectors = self.shown_selectors()
@@ -205,8 +214,8 @@ class Life:
                 self.selectors = self.shown_selectors()
                 self.answered["keys"] += 1
         except (OSError, ValueError):
-            # Under way when it was cut: the keys before are kept.
-            self.selectors = before if before is None else before & (self.selectors or before)
+            # Under way when it was cut: the keys before stay.
+            self.selectors = before
 
     def request(self, key, is_there, do):
         """Makes a request and notes its answer. False: the server is gone."""
@@ -219,7 +228,8 @@ class Life:
         except (OSError, ValueError):
             return False
         if not is_done:
-            raise BenchError(f"{key}: refused")
+            self.refused.append(key)
+            return False
         with self.lock:
             self.expected[key] = is_there
             self.answers += 1
@@ -237,9 +247,12 @@ class Life:
             return json.loads(client.makefile().readline())
 
     def shown_selectors(self):
-        shown = subprocess.run(
-            [self.server.binary, "dkim", "show", "--json", "--config", self.server.configuration], capture_output=True, text=True,
-        )
-        if shown.returncode != 0:
-            raise OSError(shown.stderr)
-        return {json.loads(line).get("selector") for line in shown.stdout.splitlines()} - {None}
+        return {json.loads(line).get("selector") for line in self.command("dkim", "show", "--json").splitlines()} - {None}
+
+    def command(self, *words):
+        """What a command prints; OSError without a server."""
+        argv = [self.server.binary, *words, "--config", self.server.configuration]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout

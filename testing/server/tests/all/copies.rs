@@ -110,7 +110,7 @@ fn subscribers_see_their_own_names() {
     let fields = "[\"To: {mailbox}\", \"X-For: {recipient}\"]";
     let mut server = server.set("lists.news.copy_fields", fields).set("lists.news.one_click", "false").start();
     let to = |host: &Scribe, name: &str| {
-        let text = copy_of(host, name);
+        let text = format!("\r\n{}", copy_of(host, name));
         let to =
             text.split("\r\nTo: ").nth(1).expect("a field").split("\r\nX-For").next().expect("the next").to_owned();
         assert_eq!(text.matches("\nTo:").count(), 1, "{text}");
