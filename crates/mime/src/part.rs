@@ -115,6 +115,9 @@ pub trait Visitor {
     /// More decoded text of a part.
     fn text(&mut self, _part: &Part, _text: &str) {}
 
+    /// More decoded octets of a part that is no text, multipart or message.
+    fn octets(&mut self, _part: &Part, _octets: &[u8]) {}
+
     /// A text contains a uuencoded file of this size. It is also reported as text.
     fn file(&mut self, _part: &Part, _name: &str, _size: u64) {}
 

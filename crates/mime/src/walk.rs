@@ -572,6 +572,7 @@ impl Leaf {
                 told(&self.part, text, visitor);
             }
             Sink::Nested(walker) => walker.push(&self.octets, visitor),
+            Sink::Counted if !self.octets.is_empty() => visitor.octets(&self.part, &self.octets),
             Sink::Html | Sink::Counted => {}
         }
         self.octets.clear();
