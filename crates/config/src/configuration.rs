@@ -20,6 +20,7 @@ use super::acme::AcmeConfig;
 use super::call_ahead::CallAheadConfig;
 use super::diagnose::{Diagnostic, FilePosition};
 use super::dkim::DkimConfig;
+use super::domain_reports::{DmarcReportsConfig, ReportSenderConfig};
 use super::endpoints::WebhookConfig;
 use super::keys::ApiToken;
 use super::links;
@@ -34,7 +35,6 @@ use super::security::AuthConfig;
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::{ConfigKey, Settings};
 use super::tls::TlsConfig;
-use super::tls_reports::TlsReportsConfig;
 
 /// The complete, consistent configuration; `docs/operate/configuration.md` explains each key.
 #[derive(Debug)]
@@ -78,7 +78,9 @@ pub struct Config {
     /// `[delivery] tls`, `[[tls_policy]]`, `[smart_hosts]`
     pub protection: ProtectionConfig,
     /// `[tls_reports]`; without it no reports are sent.
-    pub tls_reports: Option<TlsReportsConfig>,
+    pub tls_reports: Option<ReportSenderConfig>,
+    /// `[dmarc_reports]`
+    pub dmarc_reports: DmarcReportsConfig,
     pub retry: RetryConfig,
     pub journal: JournalConfig,
     pub log: LogConfig,

@@ -22,6 +22,7 @@ mod diagnose;
 mod dkim;
 mod dkim_keys;
 mod dns_lists;
+mod domain_reports;
 mod endpoints;
 mod http;
 pub mod keys;
@@ -55,7 +56,6 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod tls_reports;
 mod units;
 mod unused;
 mod webhooks;
@@ -77,6 +77,8 @@ pub use configuration::{
 pub use diagnose::{Diagnostic, FilePosition, Severity};
 pub use dkim::{DkimConfig, DkimKeyFile, DkimRotation, is_dns_name};
 pub use dkim_keys::{DkimDomain, DkimKeys, KeyFileError};
+
+pub use domain_reports::{DmarcReportsConfig, ReportSenderConfig};
 pub use endpoints::{Kind, WebhookConfig};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
 pub use message_authentication::{DmarcAction, MessageAuthConfig};
@@ -93,7 +95,6 @@ pub use sending::{FlowConfig, SendingConfig, SourceSettings};
 pub use settings::ConfigKey;
 use settings::Settings;
 pub use tls::{CaFile, CertificateConfig, TlsConfig, TrustedClient, UnverifiedClients};
-pub use tls_reports::TlsReportsConfig;
 pub use units::duration_s;
 pub use unused::Unused;
 pub use windows::InForce;

@@ -85,6 +85,7 @@ pub static RULES: &[ReloadRule] = {
         rule("tls_policy", &[], AtOnce),
         rule("smart_hosts", &[], NewConnections),
         rule("tls_reports", &[], AtOnce),
+        rule("dmarc_reports", &[], AtOnce),
         rule("dns", &[], ReloadEffect::Restart(keep_dns)),
         rule("delivery", &[], AtOnce),
         rule("delivery", &["smtp_port"], restart!(delivery.smtp_port)),

@@ -23,8 +23,8 @@ use super::raw::{Context, DAY_S, Section};
 use super::sending::FlowContext;
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, acme, call_ahead, cross, dkim, dns_lists, http, log, message_authentication, milters, protection,
-    quarantine, queue_only, same_name, security, sending, submission, tables, tls, tls_reports, webhooks,
+    Places, acme, call_ahead, cross, dkim, dns_lists, domain_reports, http, log, message_authentication, milters,
+    protection, quarantine, queue_only, same_name, security, sending, submission, tables, tls, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -59,7 +59,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     if let Some((name, port)) = &context.in_force {
         (hostname, delivery.smtp_port) = (name.clone(), *port);
     }
-    let tls_reports = tls_reports::read(top.section("tls_reports"));
+    let tls_reports = domain_reports::read_tls(top.section("tls_reports"));
     let authserv_id = authserv_id(&top, &hostname);
     let http = http::read(top.section("http"));
     let has_links = http.link_base.is_some();
@@ -73,6 +73,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let dkim = dkim::read(&top);
     cross::check_links_signed(context, &tables, &dkim);
     let message_auth = message_authentication::read(top.section("message_authentication"));
+    let is_evaluated = message_auth.is_on && message_auth.evaluates_dmarc();
+    let dmarc_reports = domain_reports::read_dmarc(top.section("dmarc_reports"), is_evaluated);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
@@ -119,6 +121,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         delivery,
         protection,
         tls_reports,
+        dmarc_reports,
         retry,
         journal,
         log,

@@ -36,6 +36,7 @@ pub mod own;
 pub mod people;
 pub mod pins;
 mod reach;
+pub mod received_reports;
 pub mod replay;
 pub mod rotating_keys;
 pub mod route;
@@ -63,6 +64,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
+use stentor_domain_reports::dmarc::DmarcCounts;
 use stentor_history::History;
 use stentor_journal::{ContentReader, Space, Statistics};
 use stentor_logs::Logs;
@@ -191,6 +193,8 @@ pub struct Core {
     pub known: self::host_knowledge::HostKnowledge,
     /// Sessions counted for TLS reports to domains that request them.
     pub tls_counts: Mutex<Counts>,
+    /// Messages counted for DMARC reports to domains that request them.
+    pub dmarc_counts: Mutex<DmarcCounts>,
     /// TLS states of sessions with hosts.
     pub tls_seen: tls_seen::HostTlsStates,
     /// Block lists named by hosts.
@@ -289,6 +293,7 @@ impl Core {
             tokens: stentor_oauth::Tokens::default(),
             known: self::host_knowledge::HostKnowledge::default(),
             tls_counts: Mutex::default(),
+            dmarc_counts: Mutex::default(),
             tls_seen: tls_seen::HostTlsStates::default(),
             block_lists: block_lists::BlockLists::default(),
             dkim: dkim::DkimWork::default(),

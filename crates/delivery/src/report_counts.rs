@@ -16,7 +16,7 @@ use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_tls::{TlsError, TlsErrorCause};
 use stentor_tls_policy::sts::FetchFailure;
-use stentor_tls_policy::tlsrpt::{AppliedPolicy, FailureDetails, PolicyType, ResultType};
+use stentor_tls_policy::tlsrpt::{AppliedPolicy, FailureDetails, PolicyType, ResultType, SessionCounter as _};
 use stentor_tls_policy::{HostQuestion, Level, Peer, PolicySource, PostureQuery};
 
 use super::protection::{ClearReason, Protection};
@@ -144,7 +144,8 @@ fn counted_domain(name: &str) -> Option<&str> {
     (!route.wish.tls_required_no).then_some(domain)
 }
 
-/// Whether a message is a TLS report sent by this server: the only report of its own with a sender.
+/// Whether a message is a TLS report sent by this server: of its own reports, those of this sender. DMARC reports may
+/// have the same.
 pub fn is_tls_report(settings: &Settings, is_report: bool, sender: &str) -> bool {
     let from = settings.config.tls_reports.as_ref().map(|reports| reports.from.as_str());
     is_report && from.is_some_and(|from| from.eq_ignore_ascii_case(sender))

@@ -28,7 +28,7 @@ mod verification;
 pub use arc::ArcResult;
 pub use author::AUTHOR_DOMAINS_MAX;
 pub use dkim::{DkimResult, SignatureFacts};
-pub use dmarc::{DmarcPolicy, DmarcResult};
+pub use dmarc::{DestinationSearch, DestinationStep, DmarcPolicy, DmarcResult, PublishedRecord, ReportAddress};
 pub use dns::{DnsQuestion, QUESTIONS_MAX, RecordAnswer, RecordKind};
 pub use method::MethodResult;
 pub use report::{Disposition, FIELD, Report, SpfIdentity, SpfResult};

@@ -12,7 +12,9 @@ use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, usage};
 use crate::cli_verbs::{ActionArgs, QueueOnlyScope, Selectors, SuspendSubject};
-use crate::observe::{batchstat, bounces, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
+use crate::observe::{
+    batchstat, bounces, dmarc, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch,
+};
 use crate::{
     check_cmd, config_cmd, dkim_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, suppress_cmd,
     table_cmd, tls_cmd, user_cmd,
@@ -48,6 +50,8 @@ enum Command {
     Batchstat(Box<batchstat::Options>),
     /// Show why mail was not delivered, by cause, provider or list, and block lists; or read bounce messages.
     Bounces(Box<bounces::Options>),
+    /// Show the DMARC reports of others about our domains: messages, results, and sources that fail.
+    Dmarc(dmarc::Options),
     /// Read a password from the terminal or standard input and print its hash, for `[http]`.
     HttpPassword,
     /// Create an API token; its hash for `[http]` goes to standard error.
@@ -363,6 +367,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Change(command) => change(command),
         Command::Mailstat(options) => mailstat::run(&options),
         Command::Bounces(options) => bounces::run(&options),
+        Command::Dmarc(options) => dmarc::run(&options),
         Command::Batchstat(options) => batchstat::run(&options),
         Command::HttpPassword => secrets::password_command(),
         Command::HttpToken(new) => secrets::token_command(&new),

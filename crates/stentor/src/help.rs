@@ -41,6 +41,7 @@ Act (most take --dry-run, to count first):
 Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
   batchstat, bounces  Chart of a day; why mail was not delivered
+  dmarc             DMARC reports of others about our domains
 Set up:
   explain, policy   What rules do with a recipient; replay of recent mail
   http-password, http-token  Hash a console password, create an API token

@@ -14,7 +14,7 @@ const START: &str = "`stentor ";
 /// Commands that accept neither option (of `dkim`, the one that is printed: `dkim new`).
 const TAKE_NEITHER: [&str; 7] = ["http-password", "http-token", "dkim", "mime", "completions", "man", "help"];
 /// Commands that read the configuration and contact no server.
-const TAKE_NO_SOCKET: [&str; 13] = [
+const TAKE_NO_SOCKET: [&str; 14] = [
     "serve",
     "check",
     "config",
@@ -27,6 +27,7 @@ const TAKE_NO_SOCKET: [&str; 13] = [
     "mailstat",
     "batchstat",
     "bounces",
+    "dmarc",
     "journal",
 ];
 

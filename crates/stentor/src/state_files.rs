@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use stentor_core::Core;
 use stentor_core::files::{read, replace};
 use stentor_core::sts::StsPolicies;
+use stentor_domain_reports::{DailyCounts, DayCount};
 use stentor_reputation::Greylist;
-use stentor_tls_policy::tlsrpt::Counts;
 
 const MIB: u64 = 1024 * 1024;
 const STS_FILE: &str = "mta-sts";
@@ -108,22 +108,40 @@ fn tls_counts() -> StateFile<Arc<Core>> {
         without: "counting starts over",
         save_every: Duration::from_mins(5),
         bytes_max: 256 * MIB,
-        restore: |core, octets| {
-            let text = str::from_utf8(octets).map_err(|error| error.to_string())?;
-            *core.tls_counts.lock() = Counts::read(text).map_err(|error| error.to_string())?;
-            Ok(None)
-        },
-        save: |core| {
-            let counts = {
-                let mut counts = core.tls_counts.lock();
-                counts.take_changed().then(|| counts.clone())
-            };
-            // Deliveries keep counting their sessions while the copy is formatted.
-            counts.map(|counts| counts.write().into_bytes())
-        },
+        restore: |core, octets| restored(&core.tls_counts, octets),
+        save: |core| changed(&core.tls_counts),
         set_changed: |core| core.tls_counts.lock().set_changed(),
         writing: Mutex::default(),
     }
+}
+
+fn dmarc_counts() -> StateFile<Arc<Core>> {
+    StateFile {
+        name: "dmarc_reports",
+        what: "counts for DMARC reports",
+        without: "counting starts over",
+        save_every: Duration::from_mins(5),
+        bytes_max: 256 * MIB,
+        restore: |core, octets| restored(&core.dmarc_counts, octets),
+        save: |core| changed(&core.dmarc_counts),
+        set_changed: |core| core.dmarc_counts.lock().set_changed(),
+        writing: Mutex::default(),
+    }
+}
+
+fn restored<C: DayCount>(counts: &Mutex<DailyCounts<C>>, octets: &[u8]) -> Result<Option<String>, String> {
+    let text = str::from_utf8(octets).map_err(|error| error.to_string())?;
+    *counts.lock() = DailyCounts::read(text).map_err(|error| error.to_string())?;
+    Ok(None)
+}
+
+fn changed<C: DayCount>(counts: &Mutex<DailyCounts<C>>) -> Option<Vec<u8>> {
+    let counts = {
+        let mut counts = counts.lock();
+        counts.take_changed().then(|| counts.clone())
+    };
+    // Counting goes on while the copy is formatted.
+    counts.map(|counts| counts.write().into_bytes())
 }
 
 /// Counts of users' submissions; without the file a daily limit would start again at each restart.
@@ -223,7 +241,8 @@ impl LearnedState {
     /// Loads the files, which blocks, and writes them periodically until the process ends.
     pub fn start(core: &Arc<Core>) -> LearnedState {
         let folder = core.settings().config.data_dir.clone();
-        let files = [greylist(), sts_policies(), tls_seen(), tls_counts(), user_counts(), learned()].map(Arc::new);
+        let files = [greylist(), sts_policies(), tls_seen(), tls_counts(), dmarc_counts(), user_counts(), learned()];
+        let files = files.map(Arc::new);
         for file in &files {
             file.load(core, &folder);
             tokio::spawn(keep(file.clone(), core.clone(), folder.clone()));

@@ -2,12 +2,14 @@
 //!
 //! Failure: a DNS failure, in a walk or in a method that could have passed, is `temperror`; then nothing is applied.
 
+mod destinations;
 mod record;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-pub use self::record::DmarcPolicy;
+pub use self::destinations::{DestinationSearch, DestinationStep};
+pub use self::record::{DmarcPolicy, ReportAddress};
 use self::record::{PolicyRecord, PublicSuffix};
 use self::walk::{PolicyDomain, WalkStop, organizational, walk};
 use crate::dkim::DkimResult;
@@ -51,11 +53,54 @@ pub struct DmarcResult {
     pub policy: Option<DmarcPolicy>,
     /// The domain asks that the policy is not applied (`t=y`).
     pub is_test: bool,
+    pub is_spf_aligned: bool,
+    pub is_dkim_aligned: bool,
+    /// The record with the policy.
+    pub record: Option<PublishedRecord>,
+}
+
+/// A policy record, as far as reports have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedRecord {
+    /// The domain that publishes it.
+    pub domain: String,
+    pub policy: DmarcPolicy,
+    pub subdomains: Option<DmarcPolicy>,
+    pub missing_subdomains: Option<DmarcPolicy>,
+    pub is_dkim_strict: bool,
+    pub is_spf_strict: bool,
+    pub is_test: bool,
+    /// It requests aggregate reports.
+    pub requests_reports: bool,
+}
+
+impl From<&PolicyDomain> for PublishedRecord {
+    fn from(found: &PolicyDomain) -> PublishedRecord {
+        let record = found.record;
+        PublishedRecord {
+            domain: found.domain.clone(),
+            policy: record.policy,
+            subdomains: record.subdomains,
+            missing_subdomains: record.missing_subdomains,
+            is_dkim_strict: record.is_dkim_strict,
+            is_spf_strict: record.is_spf_strict,
+            is_test: record.is_test,
+            requests_reports: record.requests_reports,
+        }
+    }
 }
 
 impl DmarcResult {
     fn without_policy(domain: &str, result: MethodResult) -> DmarcResult {
-        DmarcResult { domain: domain.to_owned(), result, policy: None, is_test: false }
+        DmarcResult {
+            domain: domain.to_owned(),
+            result,
+            policy: None,
+            is_test: false,
+            is_spf_aligned: false,
+            is_dkim_aligned: false,
+            record: None,
+        }
     }
 
     /// What the domain asks for this message.
@@ -109,20 +154,37 @@ fn evaluate(
         }
         Ok(organizational(domain, &walk(inquiry, domain)?) == organization)
     };
-    let mut is_pass = match &authenticated.spf {
-        Some(domain) => aligns(domain, is_spf_strict)?,
-        None => false,
-    };
-    for domain in &authenticated.dkim {
-        is_pass = is_pass || aligns(domain, is_dkim_strict)?;
-    }
+    let is_spf_aligned = authenticated.spf.as_deref().map_or(Ok(false), |domain| aligns(domain, is_spf_strict));
+    // All questions are asked before the first answer is used.
+    let of_dkim: Vec<_> = authenticated.dkim.iter().map(|domain| aligns(domain, is_dkim_strict)).collect();
+    let is_dkim_aligned = of_dkim.into_iter().fold(Ok(false), any);
+    let is_pass = any(is_spf_aligned, is_dkim_aligned)?;
     let is_unknown = authenticated.unknown.iter().any(|domain| is_at_or_below(domain, organization));
     let result = match () {
         () if is_pass => MethodResult::Pass,
         () if is_unknown => MethodResult::TempError,
         () => MethodResult::Fail,
     };
-    Ok(DmarcResult { domain: author.to_owned(), result, policy: Some(policy), is_test })
+    Ok(DmarcResult {
+        domain: author.to_owned(),
+        result,
+        policy: Some(policy),
+        is_test,
+        // What could not be found out did not pass.
+        is_spf_aligned: is_spf_aligned.unwrap_or(false),
+        is_dkim_aligned: is_dkim_aligned.unwrap_or(false),
+        record: Some(applied.into()),
+    })
+}
+
+/// Whether either is; a failed look-up counts only if the other is not.
+fn any(one: Result<bool, WalkStop>, other: Result<bool, WalkStop>) -> Result<bool, WalkStop> {
+    match (one, other) {
+        (Err(WalkStop::Pending), _) | (_, Err(WalkStop::Pending)) => Err(WalkStop::Pending),
+        (Ok(true), _) | (_, Ok(true)) => Ok(true),
+        (Ok(false), Ok(false)) => Ok(false),
+        (Err(WalkStop::Failed), _) | (_, Err(WalkStop::Failed)) => Err(WalkStop::Failed),
+    }
 }
 
 /// The record that applies: the author's own, its organization's, or that of its public suffix.

@@ -120,3 +120,66 @@ fn a_dns_failure_is_never_a_fail() {
     let other = AuthenticatedDomains { unknown: vec!["example.org".to_owned()], ..AuthenticatedDomains::default() };
     assert_eq!(evaluated(&zone, "example.com", &other).disposition(), DmarcPolicy::Reject);
 }
+
+#[test]
+fn alignment_of_both_methods_is_known_and_the_record_with_it() {
+    let zone = [("_dmarc.example.com", "v=DMARC1; p=reject; adkim=s; rua=mailto:a@example.com")];
+    let both = AuthenticatedDomains { dkim: vec!["a.example.com".to_owned()], ..spf("b.example.com") };
+    let found = evaluated(&zone, "example.com", &both);
+    assert_eq!((found.result, found.is_spf_aligned, found.is_dkim_aligned), (MethodResult::Pass, true, false));
+    let record = found.record.unwrap();
+    assert_eq!((&*record.domain, record.requests_reports, record.is_dkim_strict), ("example.com", true, true));
+    // A failed look-up about one method does not undo the other.
+    let failing = [zone[0], ("_dmarc.b.example.com", "FAIL")];
+    let both = AuthenticatedDomains { dkim: vec!["example.com".to_owned()], ..spf("b.example.com") };
+    let found = evaluated(&failing, "example.com", &both);
+    assert_eq!((found.result, found.is_spf_aligned, found.is_dkim_aligned), (MethodResult::Pass, false, true));
+    assert_eq!(evaluated(&failing, "example.com", &spf("b.example.com")).result, MethodResult::TempError);
+}
+
+/// The addresses that get reports about a domain, and those that refuse; or `failed`.
+fn destinations(zone: &[(&str, &str)], domain: &str) -> String {
+    let mut search = DestinationSearch::new(domain);
+    for _ in 0..20 {
+        match search.step() {
+            DestinationStep::Ask(questions) => {
+                for question in questions {
+                    let answer = answer(zone, &question);
+                    search.answer(question, answer);
+                }
+            }
+            DestinationStep::Failed => return "failed".to_owned(),
+            DestinationStep::Found { permitted, refused } => {
+                let permitted: Vec<String> = permitted.into_iter().map(|one| one.address).collect();
+                return format!("{} / {}", permitted.join(" "), refused.join(" "));
+            }
+        }
+    }
+    panic!("no end");
+}
+
+#[test]
+fn reports_leave_an_organization_only_if_the_other_permits_it() {
+    let record = "v=DMARC1; p=none; rua=mailto:a@example.com,mailto:b@mail.example.com,mailto:c@agency.test";
+    let own = ("_dmarc.example.com", record);
+    let permit = |text| ("example.com._report._dmarc.agency.test", text);
+    let of = |permits: &[(&str, &str)]| destinations(&[&[own], permits].concat(), "example.com");
+    // Another host of the same organization needs no permission.
+    assert_eq!(of(&[]), "a@example.com b@mail.example.com / c@agency.test");
+    assert_eq!(of(&[permit("v=DMARC1")]), "a@example.com b@mail.example.com c@agency.test / ");
+    assert_eq!(of(&[permit("v=spf1"), permit("v=DMARC1;")]), "a@example.com b@mail.example.com c@agency.test / ");
+    assert_eq!(of(&[permit("v=DMARC2")]), "a@example.com b@mail.example.com / c@agency.test");
+    // The other may name another of its addresses, but not somebody else's.
+    let named = permit("v=DMARC1; rua=mailto:d@Agency.test!1k");
+    assert_eq!(of(&[named]), "a@example.com b@mail.example.com d@Agency.test / ");
+    let elsewhere = permit("v=DMARC1; rua=mailto:victim@example.net");
+    assert_eq!(of(&[elsewhere]), "a@example.com b@mail.example.com / c@agency.test");
+    assert_eq!(of(&[permit("FAIL")]), "failed");
+    // A subdomain that is an organization of its own.
+    let apart = ("_dmarc.mail.example.com", "v=DMARC1; psd=n");
+    assert_eq!(of(&[apart]), "a@example.com / b@mail.example.com c@agency.test");
+    assert_eq!(destinations(&[], "example.com"), " / ");
+    assert_eq!(destinations(&[own, own], "example.com"), " / ", "several records are none");
+    let to_itself = [("_dmarc.sub.example.com", "v=DMARC1; rua=mailto:x@example.com"), own];
+    assert_eq!(destinations(&to_itself, "sub.example.com"), "x@example.com / ");
+}

@@ -18,7 +18,9 @@ use stentor_mail::address::normalise_domain;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_message_auth::{Disposition, DmarcPolicy, FIELD, MessageScan, Report, SessionIdentity, Step, Verification};
+use stentor_message_auth::{
+    Disposition, DmarcPolicy, FIELD, MessageScan, MethodResult, Report, SessionIdentity, Step, Verification,
+};
 use tokio::time::Instant;
 
 use super::Transaction;
@@ -105,6 +107,8 @@ impl Transaction {
         field.append(&mut self.added);
         self.added = field;
         self.authentication_results = Some(value.into());
+        self.fails_dmarc = report.dmarc.iter().any(|one| one.result == MethodResult::Fail);
+        self.count_dmarc(core, settings, &report);
         self.apply_dmarc(settings, &report)
     }
 
@@ -185,18 +189,27 @@ impl Transaction {
             } else {
                 format!("DMARC: {domain} asks to {}", policy.word())
             };
-            match (action, policy) {
-                (DmarcAction::Off | DmarcAction::Tag, _) | (_, DmarcPolicy::None) => {}
-                (DmarcAction::Reject, DmarcPolicy::Reject) => {
+            match applied(action, policy) {
+                DmarcPolicy::None => {}
+                DmarcPolicy::Reject => {
                     self.why_refused = by;
                     return Err(refusal(&domain));
                 }
-                (DmarcAction::Quarantine | DmarcAction::Reject, DmarcPolicy::Quarantine | DmarcPolicy::Reject) => {
+                DmarcPolicy::Quarantine => {
                     self.quarantine.get_or_insert_with(|| by.into());
                 }
             }
         }
         Ok(())
+    }
+}
+
+/// What is done of what a domain asks.
+pub(super) fn applied(action: DmarcAction, policy: DmarcPolicy) -> DmarcPolicy {
+    match (action, policy) {
+        (DmarcAction::Off | DmarcAction::Tag, _) | (_, DmarcPolicy::None) => DmarcPolicy::None,
+        (DmarcAction::Reject, policy) => policy,
+        (DmarcAction::Quarantine, DmarcPolicy::Quarantine | DmarcPolicy::Reject) => DmarcPolicy::Quarantine,
     }
 }
 

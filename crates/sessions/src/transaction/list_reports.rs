@@ -95,19 +95,25 @@ impl Transaction {
     }
 
     fn parse_report(&self, core: &Core, settings: &Settings, last: &[u8]) -> ParsedBounce {
-        let (mut parser, mut left) = (BounceParser::new(), READ_BYTES_MAX);
+        let mut parser = BounceParser::new();
+        self.each_piece(core, last, READ_BYTES_MAX, |piece| parser.push(piece));
+        parser.finish(settings.bounce_rules())
+    }
+
+    /// Reads the content in pieces, at most `bytes_max` octets of it.
+    pub(super) fn each_piece(&self, core: &Core, last: &[u8], bytes_max: usize, mut sink: impl FnMut(&[u8])) {
+        let mut left = bytes_max;
         if let Some(pieces) = &self.pieces {
             let (mut at, mut piece) = (0, vec![0; PIECE_BYTES]);
             while left > 0 && at < pieces.stored {
                 let wanted = left.min(PIECE_BYTES).min((pieces.stored - at) as usize);
                 // What cannot be read is refused by the commit.
                 let Ok(read @ 1..) = core.reader.read_at(pieces.content.0, at, &mut piece[..wanted]) else { break };
-                parser.push(&piece[..read]);
+                sink(&piece[..read]);
                 (at, left) = (at + read as u64, left - read);
             }
         }
-        parser.push(&last[..last.len().min(left)]);
-        parser.finish(settings.bounce_rules())
+        sink(&last[..last.len().min(left)]);
     }
 }
 

@@ -9,6 +9,7 @@ mod added;
 mod authentication;
 mod body;
 mod by_content;
+mod dmarc_reports;
 mod envelopes;
 mod header;
 mod holdings;
@@ -101,6 +102,8 @@ pub struct Transaction {
     examined_header: Option<Box<MessageHash>>,
     /// Value of the field with its authentication results.
     authentication_results: Option<Box<str>>,
+    /// An author's domain has a DMARC policy that the message does not meet.
+    fails_dmarc: bool,
     /// Lists with restricted posting, sorted, without duplicates.
     restricted_lists: Vec<Arc<str>>,
     /// The next hops that rules name for lists' subscribers.
@@ -258,6 +261,7 @@ impl Transaction {
             added: Vec::new(),
             authentication: None,
             authentication_results: None,
+            fails_dmarc: false,
             given_sender: None,
             names: Names::default(),
             has_canonical_sender: false,
@@ -469,7 +473,7 @@ impl Transaction {
             Err(reply) => Err(reply),
         };
         let (verdict, reports) = match reports {
-            Ok(reports) => (Ok(()), reports),
+            Ok(reports) => (self.keep_dmarc_reports(core, settings, &end.last).await, reports),
             Err(reply) => (Err(reply), ListReports::default()),
         };
         let reply = self.conclude(core, settings, end, named, verdict).await;

@@ -3,6 +3,7 @@
 pub mod batchstat;
 pub mod bounces;
 pub mod cat;
+pub mod dmarc;
 mod from;
 pub mod hosts;
 pub mod input;

@@ -1,43 +1,13 @@
 //! The TXT record at `_smtp._tls.DOMAIN` (RFC 8460 3): destinations of reports.
 
+use stentor_domain_reports::ReportDestination;
+
 /// Maximum octets examined of a record's text.
 pub const RECORD_BYTES_MAX: usize = 4096;
 /// Maximum TXT records examined in an answer.
 pub const RECORDS_MAX: usize = 100;
 /// Maximum destinations of one domain; the first of a longer list are used.
 pub const PLACES_MAX: usize = 5;
-
-/// Destination of reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReportDestination {
-    /// A mail address; it is checked like any other when the message is made.
-    Mail(String),
-    /// A complete `https:` URL.
-    Https(String),
-}
-
-impl ReportDestination {
-    /// Identifies the destination.
-    pub fn uri(&self) -> String {
-        match self {
-            ReportDestination::Mail(address) => format!("mailto:{address}"),
-            ReportDestination::Https(url) => url.clone(),
-        }
-    }
-
-    /// Whether both are equal; the domain of an address ignores case.
-    fn is(&self, other: &ReportDestination) -> bool {
-        match (self, other) {
-            (ReportDestination::Mail(one), ReportDestination::Mail(other)) => {
-                match (one.rsplit_once('@'), other.rsplit_once('@')) {
-                    (Some((one, at)), Some((other, of))) => one == other && at.eq_ignore_ascii_case(of),
-                    _ => one == other,
-                }
-            }
-            _ => self == other,
-        }
-    }
-}
 
 /// Meaning of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +65,7 @@ fn places(fields: &[u8]) -> Result<Vec<ReportDestination>, RecordError> {
             return Err(RecordError::Field);
         }
         if name == "rua" && found.is_empty() {
-            found = different(value.split(',').filter_map(place));
+            found = different(value.split(',').filter_map(ReportDestination::parse));
         }
     }
     if found.is_empty() { Err(RecordError::NoPlace) } else { Ok(found) }
@@ -108,50 +78,11 @@ fn different(places: impl Iterator<Item = ReportDestination>) -> Vec<ReportDesti
         if found.len() == PLACES_MAX {
             break;
         }
-        if !found.iter().any(|known| known.is(&place)) {
+        if !found.iter().any(|known| known.is_same(&place)) {
             found.push(place);
         }
     }
     found
-}
-
-/// Parses a destination; URIs of other schemes are ignored.
-fn place(uri: &str) -> Option<ReportDestination> {
-    let uri = uri.trim_matches([' ', '\t']);
-    if !uri.bytes().all(|b| matches!(b, 0x21..=0x7e)) {
-        return None;
-    }
-    let (scheme, rest) = uri.split_once(':')?;
-    if scheme.eq_ignore_ascii_case("mailto") {
-        // Text after a `?` contains header fields, which others must not set.
-        let address = decoded(rest.split('?').next()?)?;
-        let (local, domain) = address.rsplit_once('@')?;
-        return (!local.is_empty() && !domain.is_empty()).then_some(ReportDestination::Mail(address));
-    }
-    let host = rest.strip_prefix("//")?;
-    (scheme.eq_ignore_ascii_case("https") && !host.is_empty() && !host.starts_with('/'))
-        .then(|| ReportDestination::Https(uri.to_owned()))
-}
-
-/// Decodes percent-encoding (RFC 3986 2.1); rejects characters that could end a line or an address.
-fn decoded(text: &str) -> Option<String> {
-    let mut octets = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let octet = match byte {
-            b'%' => {
-                let pair = [bytes.next()?, bytes.next()?];
-                let digit = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
-                digit(pair[0])? << 4 | digit(pair[1])?
-            }
-            other => other,
-        };
-        if octet <= b' ' || octet == 0x7f || matches!(octet, b'<' | b'>' | b',') {
-            return None;
-        }
-        octets.push(octet);
-    }
-    String::from_utf8(octets).ok()
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use base64ct::{Base64, Encoding as _};
 use proptest::prelude::*;
 use serde_json::Value;
 
+use stentor_domain_reports::{CountsError, DAY_MS, DOMAINS_MAX, OCTETS_MAX, Submitter, delay_ms};
+
 use super::*;
 
 /// 2016-04-01, as in the example of the RFC.
@@ -59,8 +61,8 @@ fn counted() -> Counts {
 #[test]
 fn a_report_has_the_members_of_the_rfc() {
     let counts = counted();
-    let report = TlsReport::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
-    let json: Value = serde_json::from_str(&report.json).unwrap();
+    let report = tls_report("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
+    let json: Value = serde_json::from_str(&report.text).unwrap();
     assert_eq!(json["organization-name"], "Company-X");
     assert_eq!(json["date-range"]["start-datetime"], "2016-04-01T00:00:00Z");
     assert_eq!(json["date-range"]["end-datetime"], "2016-04-01T23:59:59Z");
@@ -80,14 +82,14 @@ fn a_report_has_the_members_of_the_rfc() {
     assert!(second["policy"].get("policy-string").is_none() && second.get("failure-details").is_none());
     let unique = &report.id[11..27];
     assert_eq!(report.file_name, format!("company-x.example!company-y.example!1459468800!1459555199!{unique}.json.gz"));
-    let again = TlsReport::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
+    let again = tls_report("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
     assert_eq!(again, report);
 }
 
 #[test]
 fn the_message_carries_the_report() {
     let counts = counted();
-    let report = TlsReport::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
+    let report = tls_report("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
     let message = String::from_utf8(report.message("rua@company-y.example", "<1.tlsrpt@x>", NOW, US)).unwrap();
     let (header, body) = message.split_once("\r\n\r\n").unwrap();
     let unfolded = header.replace("\r\n ", " ");
@@ -109,7 +111,7 @@ fn the_message_carries_the_report() {
     let mut json = String::new();
     let octets = Base64::decode_vec(&encoded).unwrap();
     flate2::read::GzDecoder::new(&*octets).read_to_string(&mut json).unwrap();
-    assert_eq!(json, report.json);
+    assert_eq!(json, report.text);
     assert!(message.split("\r\n").all(|line| line.len() <= 998 && !line.contains(['\r', '\n'])));
 }
 
@@ -252,8 +254,8 @@ proptest! {
         of.reason.clone_from(&reason);
         let policy = AppliedPolicy { lines: vec![line.clone()], ..sts() };
         counts.session("a.test", &policy, Some(&of), NOW);
-        let report = TlsReport::new("a.test", DAY, counts.of(DAY, "a.test").unwrap(), US);
-        let json: Value = serde_json::from_str(&report.json).unwrap();
+        let report = tls_report("a.test", DAY, counts.of(DAY, "a.test").unwrap(), US);
+        let json: Value = serde_json::from_str(&report.text).unwrap();
         prop_assert_eq!(&json["policies"][0]["policy"]["policy-string"][0], &line);
         let details = &json["policies"][0]["failure-details"][0];
         prop_assert_eq!(details["failure-reason-code"].as_str().unwrap_or(""), &reason);

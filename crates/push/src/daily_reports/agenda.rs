@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 
+use stentor_domain_reports::{ReportDestination, day_of};
 use stentor_mail::address::Address;
 use stentor_queue::ids::Ms;
-use stentor_tls_policy::tlsrpt::{ReportDestination, day_of};
 
 /// Pause after a failed attempt.
 const RETRY_MS: Ms = 3_600_000;

@@ -1,20 +1,24 @@
-//! Sends TLS reports (RFC 8460) to domains that request them: once a day, by mail and by HTTPS.
+//! Sends daily reports to the domains that request them: TLS reports (RFC 8460) and DMARC reports (RFC 9990), by mail,
+//! and those about TLS also by HTTPS.
 //!
-//! States: a day's counts ([`stentor_tls_policy::tlsrpt::Counts`]) are closed at midnight (UTC); each domain's report
+//! States: a day's counts ([`stentor_domain_reports::DailyCounts`]) are closed at midnight (UTC); each domain's report
 //! becomes due at a time in the next four hours that is derived from its name. Then the domain's record is looked up:
 //! it names no place, and the counts are dropped; or up to five, each of which gets the report. A failed attempt is
-//! repeated every hour, and given up two days after the day that it covers: more than the 24 hours of 5.4. A place that
-//! answers 4xx to a POST does not want this report. The finished places are stored with the counts, so they survive a
-//! restart.
+//! repeated every hour, and given up two days after the day that it covers: more than the 24 hours of RFC 8460 5.4. A
+//! place that answers 4xx to a POST does not want this report. The finished places are stored with the counts, so they
+//! survive a restart.
 //!
 //! Promise: the id of a report does not change when it is generated again, so receivers can recognise duplicates (after
-//! a crash). Mail for a report ignores the domain's TLS policy (5.3, RFC 8689): a domain with a broken policy must
-//! learn of it. An HTTPS place on this machine or in a private network gets nothing, as anyone may publish one. Slow
-//! web servers delay neither mail nor, except for their turn, each other: [`POSTS_MAX`] are contacted at a time, one
-//! per domain ([`agenda`]).
+//! a crash). An HTTPS place on this machine or in a private network gets nothing, as anyone may publish one. Slow web
+//! servers delay neither mail nor, except for their turn, each other: [`POSTS_MAX`] are contacted at a time, one per
+//! domain ([`agenda`]). What the kinds of reports differ in is in [`ReportKind`].
 
 mod agenda;
+mod dmarc;
+mod tls;
 
+use std::future::Future;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +26,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, header};
-use stentor_config::TlsReportsConfig;
+use parking_lot::Mutex;
+use stentor_config::{Config, ReportSenderConfig};
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
 use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::{Core, Settings};
+use stentor_domain_reports::{
+    DAY_MS, DailyCounts, DayCount, DomainReport, ReportDestination, ReportForm, Submitter, delay_ms,
+};
 use stentor_http_client::Url;
 use stentor_mail::address::Address;
 use stentor_tls_policy::Wish;
-use stentor_tls_policy::tlsrpt::{
-    DAY_MS, MEDIA_TYPE, Record, ReportDestination, Submitter, TlsReport, delay_ms, record_name,
-};
 use tokio::task::JoinSet;
 
 use self::agenda::{Agenda, MailedReports, ReportKey};
+pub use self::dmarc::DmarcKind;
+pub use self::tls::TlsKind;
 use crate::client::{PushClient, PushRequest};
 
 const PAUSE: Duration = Duration::from_secs(10);
@@ -44,6 +51,25 @@ const POSTS_MAX: usize = 8;
 /// Maximum domains looked up in one round, the rest after a pause; and maximum look-ups at a time.
 const LOOK_UPS_MAX: usize = 64;
 const LOOK_UPS_AT_ONCE: usize = 8;
+
+/// What TLS reports and DMARC reports differ in.
+pub trait ReportKind: Send + Sync + 'static {
+    type Count: DayCount;
+    const FORM: ReportForm;
+    /// The TLS that a report by mail requires.
+    const WISH: Wish;
+
+    /// The sender; `None`: no reports are sent.
+    fn sender(config: &Config) -> Option<&ReportSenderConfig>;
+
+    fn counts(core: &Core) -> &Mutex<DailyCounts<Self::Count>>;
+
+    /// The same counts give the same report.
+    fn report(domain: &str, day: u64, count: &Self::Count, by: Submitter<'_>) -> DomainReport;
+
+    /// The places to which the domain of a report wants it; `None` if they cannot be looked up now.
+    fn places(core: &Core, report: &DomainReport) -> impl Future<Output = Option<Vec<ReportDestination>>> + Send;
+}
 
 /// Why a place does not have the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +88,8 @@ struct PostOutcome {
 }
 
 /// Work in progress.
-struct Work {
+struct Work<K> {
+    kind: PhantomData<K>,
     client: Arc<PushClient>,
     agenda: Agenda,
     mailed: MailedReports,
@@ -70,19 +97,21 @@ struct Work {
 }
 
 /// Sends due reports while the server runs.
-pub async fn send_when_due(core: Arc<Core>, client: Arc<PushClient>) {
-    let mut work = Work { client, agenda: Agenda::default(), mailed: MailedReports::default(), posts: JoinSet::new() };
+pub async fn send_when_due<K: ReportKind>(core: Arc<Core>, client: Arc<PushClient>) {
+    let kind = PhantomData::<K>;
+    let mut work =
+        Work { kind, client, agenda: Agenda::default(), mailed: MailedReports::default(), posts: JoinSet::new() };
     loop {
         let settings = core.settings();
-        if let Some(config) = &settings.config.tls_reports {
+        if let Some(config) = K::sender(&settings.config) {
             work.look(&core, &settings, config).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-impl Work {
-    async fn look(&mut self, core: &Arc<Core>, settings: &Settings, config: &TlsReportsConfig) {
+impl<K: ReportKind> Work<K> {
+    async fn look(&mut self, core: &Arc<Core>, settings: &Settings, config: &ReportSenderConfig) {
         while let Some(ended) = self.posts.try_join_next() {
             // A task that panicked is tried again later.
             if let Ok(PostOutcome { key, place, result }) = ended {
@@ -90,16 +119,16 @@ impl Work {
                 self.ended(core, &key, &place, result);
             }
         }
-        self.find_places(core).await;
         let by = submitter(settings, config);
+        self.find_places(core, by).await;
         for (key, address) in self.agenda.mail(core.clock.now()) {
-            let Some(report) = generate(core, &key, by) else { continue };
+            let Some(report) = generate::<K>(core, &key, by) else { continue };
             let sent = self.by_mail(core, settings, &report, &address, by).await;
             self.ended(core, &key, &ReportDestination::Mail(address), sent);
         }
         let free = POSTS_MAX.saturating_sub(self.posts.len());
         for (key, url) in self.agenda.begin_posts(core.clock.now(), free) {
-            let Some(report) = generate(core, &key, by) else { continue };
+            let Some(report) = generate::<K>(core, &key, by) else { continue };
             let loopback_allowed = settings.config.dns.loopback_allowed;
             let (core, client) = (core.clone(), self.client.clone());
             self.posts.spawn(async move {
@@ -113,13 +142,13 @@ impl Work {
     }
 
     /// Looks up the places of due reports, new ones first.
-    async fn find_places(&mut self, core: &Arc<Core>) {
+    async fn find_places(&mut self, core: &Arc<Core>, by: Submitter<'_>) {
         let now = core.clock.now();
         let mut due: Vec<ReportKey> = {
-            let mut counts = core.tls_counts.lock();
+            let mut counts = K::counts(core).lock();
             let given_up = counts.give_up(now);
             if given_up > 0 {
-                tracing::warn!(reports = given_up, "TLS reports not sent within two days; dropped");
+                tracing::warn!(reports = given_up, "{}s not sent within two days; dropped", K::FORM.name());
             }
             self.agenda.retain(|key| counts.of(key.day, &key.domain).is_some());
             let is_due = |(day, domain): &(u64, &str)| (day + 1) * DAY_MS + delay_ms(domain) <= now;
@@ -129,18 +158,20 @@ impl Work {
         };
         due.extend(self.agenda.to_look_up(now).take(LOOK_UPS_MAX - due.len()).cloned());
         let look_up = |key: ReportKey| async move {
-            let places = places(core, &key.domain).await;
-            (key, places)
+            let report = generate::<K>(core, &key, by)?;
+            let places = K::places(core, &report).await;
+            Some((key, places))
         };
         let mut found = stream::iter(due).map(look_up).buffer_unordered(LOOK_UPS_AT_ONCE);
-        while let Some((key, places)) = found.next().await {
+        while let Some(found) = found.next().await {
+            let Some((key, places)) = found else { continue };
             let Some(mut places) = places else {
                 self.agenda.not_looked_up(key, core.clock.now());
                 continue;
             };
-            let mut counts = core.tls_counts.lock();
+            let mut counts = K::counts(core).lock();
             let Some(count) = counts.of(key.day, &key.domain) else { continue };
-            places.retain(|place| !count.done.contains(&place.uri()));
+            places.retain(|place| !count.done().contains(&place.uri()));
             if places.is_empty() {
                 counts.remove(key.day, &key.domain);
             } else {
@@ -151,19 +182,19 @@ impl Work {
 
     /// Records the result of an attempt.
     fn ended(&mut self, core: &Core, key: &ReportKey, place: &ReportDestination, sent: Result<(), ReportFailure>) {
-        let (domain, to) = (&key.domain, place.uri());
+        let (domain, to, what) = (&key.domain, place.uri(), K::FORM.name());
         match sent {
-            Ok(()) => tracing::info!(domain, to, "TLS report sent"),
+            Ok(()) => tracing::info!(domain, to, "{what} sent"),
             Err(ReportFailure::Now(why)) => {
-                tracing::info!(domain, to, why, "the TLS report could not be sent; will retry");
+                tracing::info!(domain, to, why, "the {what} could not be sent; will retry");
                 return self.agenda.failed(key, place, core.clock.now());
             }
             Err(ReportFailure::ForGood(why)) => {
-                tracing::info!(domain, to, why, "TLS report not sent to this destination");
+                tracing::info!(domain, to, why, "{what} not sent to this destination");
             }
         }
         self.agenda.done(key, place);
-        let mut counts = core.tls_counts.lock();
+        let mut counts = K::counts(core).lock();
         if self.agenda.is_done(key) {
             counts.remove(key.day, domain);
         } else {
@@ -175,7 +206,7 @@ impl Work {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        report: &TlsReport,
+        report: &DomainReport,
         to: &str,
         by: Submitter<'_>,
     ) -> Result<(), ReportFailure> {
@@ -188,18 +219,17 @@ impl Work {
         let readers =
             settings.readers_of(&address, now).await.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
         let mut people: Vec<EnvelopeRcpt> = readers.people.into_iter().map(|reader| reader.to).collect();
-        let wish = Wish { require_tls: false, tls_required_no: true };
         for to in &mut people {
-            to.route.wish = wish;
+            to.route.wish = K::WISH;
         }
         if people.is_empty() {
             return Err(ReportFailure::Now("no mailbox receives mail for this address".to_owned()));
         }
         let (id, content) = (core.next_message_id(), core.next_content_id());
-        let message_id = format!("<{id}.tls-report@{}>", by.hostname);
+        let message_id = format!("<{id}.{}@{}>", K::FORM.word(), by.hostname);
         let body = report.message(to, &message_id, now, by);
         let sender = by.from.to_owned();
-        let envelope = NewEnvelope { sender, ..NewEnvelope::own(people, message_id, "TLS report") };
+        let envelope = NewEnvelope { sender, ..NewEnvelope::own(people, message_id, K::FORM.name()) };
         let taken = hand_in(core, MessageIds { message: id, content }, body, envelope, Vec::new()).await;
         taken.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
         self.mailed.count(&address);
@@ -207,43 +237,25 @@ impl Work {
     }
 }
 
-fn submitter<'a>(settings: &'a Settings, config: &'a TlsReportsConfig) -> Submitter<'a> {
+fn submitter<'a>(settings: &'a Settings, config: &'a ReportSenderConfig) -> Submitter<'a> {
     let (contact, from) = (config.contact.as_str(), config.from.as_str());
     Submitter { hostname: &settings.config.hostname, organization: &config.organization, contact, from }
 }
 
 /// Generates the report; `None` if it is given up.
-fn generate(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<TlsReport> {
-    let counts = core.tls_counts.lock();
-    Some(TlsReport::new(&key.domain, key.day, counts.of(key.day, &key.domain)?, by))
-}
-
-/// The places to which a domain wants its reports; `None` if they cannot be looked up now.
-async fn places(core: &Core, domain: &str) -> Option<Vec<ReportDestination>> {
-    match core.resolver().texts(&record_name(domain)).await {
-        Err(why) => {
-            tracing::debug!(domain, why, "the destination of TLS reports could not be looked up");
-            None
-        }
-        Ok(texts) => match Record::of(texts.iter().map(Vec::as_slice)) {
-            Record::Places(places) => Some(places),
-            Record::Absent => Some(Vec::new()),
-            Record::Invalid(why) => {
-                tracing::info!(domain, %why, "the domain's TLSRPT record is invalid; no report is sent");
-                Some(Vec::new())
-            }
-        },
-    }
+fn generate<K: ReportKind>(core: &Core, key: &ReportKey, by: Submitter<'_>) -> Option<DomainReport> {
+    let count = K::counts(core).lock().shared(key.day, &key.domain)?;
+    Some(K::report(&key.domain, key.day, &count, by))
 }
 
 async fn by_https(
     client: &PushClient,
-    report: &TlsReport,
+    report: &DomainReport,
     url: &Url,
     addresses: &[IpAddr],
 ) -> Result<(), ReportFailure> {
     let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(report.form.media_type()));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     let body = Bytes::from(report.compressed());
     let request = PushRequest { url, addresses: Some(addresses), headers, body, timeout: POST_TIMEOUT };

@@ -1,0 +1,109 @@
+//! Where aggregate reports about a domain go (RFC 9990 sections 2.6 and 3).
+//!
+//! States: the domain's record is looked up -> each address at another organization must be permitted by a record of
+//! that organization, which may name another address at the same host instead.
+//!
+//! Promise: an address at another organization gets a report only if it agrees. Failure: a DNS failure ends the search,
+//! so that it is repeated.
+
+use std::collections::BTreeSet;
+
+use super::record::{PolicyRecord, ReportAddress, report_addresses};
+use super::walk::{WalkStop, organizational, walk};
+use crate::dns::{DnsQuestion, Inquiry, KnownAnswers, RecordAnswer, RecordKind};
+
+/// Next step of a search.
+#[derive(Debug, PartialEq, Eq)]
+pub enum DestinationStep {
+    /// These questions must be answered.
+    Ask(Vec<DnsQuestion>),
+    /// The addresses that get the report, and those that do not permit it.
+    Found { permitted: Vec<ReportAddress>, refused: Vec<String> },
+    /// A question failed.
+    Failed,
+}
+
+/// Searches the addresses for reports about one policy domain.
+#[derive(Debug)]
+pub struct DestinationSearch {
+    domain: String,
+    answers: KnownAnswers,
+}
+
+impl DestinationSearch {
+    pub fn new(domain: &str) -> DestinationSearch {
+        DestinationSearch { domain: domain.to_owned(), answers: KnownAnswers::default() }
+    }
+
+    pub fn answer(&mut self, question: DnsQuestion, answer: RecordAnswer) {
+        self.answers.add(question, answer);
+    }
+
+    pub fn step(&self) -> DestinationStep {
+        let inquiry = Inquiry::new(&self.answers);
+        match self.search(&inquiry) {
+            Ok((permitted, refused)) => DestinationStep::Found { permitted, refused },
+            Err(WalkStop::Failed) => DestinationStep::Failed,
+            Err(WalkStop::Pending) => DestinationStep::Ask(inquiry.into_questions()),
+        }
+    }
+
+    fn search(&self, inquiry: &Inquiry<'_>) -> Result<(Vec<ReportAddress>, Vec<String>), WalkStop> {
+        let records = texts(inquiry, &format!("_dmarc.{}", self.domain))?;
+        let mut policies = records.iter().filter(|text| PolicyRecord::parse(text).is_some());
+        let requested = match (policies.next(), policies.next()) {
+            (Some(record), None) => report_addresses(record).unwrap_or_default(),
+            // Several records are none.
+            _ => Vec::new(),
+        };
+        let (mut permitted, mut refused, mut known) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let searched: Vec<_> = requested.into_iter().map(|one| (self.permitted(inquiry, &one), one)).collect();
+        for (found, requested) in searched {
+            match found? {
+                None => refused.push(requested.address),
+                Some(found) => permitted.extend(found.into_iter().filter(|one| known.insert(one.address.clone()))),
+            }
+        }
+        Ok((permitted, refused))
+    }
+
+    /// The address itself or those that its host names instead; `None`: the host does not permit reports.
+    fn permitted(
+        &self,
+        inquiry: &Inquiry<'_>,
+        requested: &ReportAddress,
+    ) -> Result<Option<Vec<ReportAddress>>, WalkStop> {
+        let Some(host) = host_of(requested) else { return Ok(None) };
+        if self.is_own(inquiry, &host)? {
+            return Ok(Some(vec![requested.clone()]));
+        }
+        let texts = texts(inquiry, &format!("{}._report._dmarc.{host}", self.domain))?;
+        let Some(record) = texts.iter().find(|text| PolicyRecord::parse(text).is_some()) else { return Ok(None) };
+        match report_addresses(record) {
+            None => Ok(Some(vec![requested.clone()])),
+            Some(named) if named.is_empty() => Ok(Some(vec![requested.clone()])),
+            // Another host would have to permit it in its turn.
+            Some(named) if named.iter().any(|one| host_of(one).as_ref() != Some(&host)) => Ok(None),
+            Some(named) => Ok(Some(named)),
+        }
+    }
+
+    /// Whether a host belongs to the organization of the domain.
+    fn is_own(&self, inquiry: &Inquiry<'_>, host: &str) -> Result<bool, WalkStop> {
+        if host == self.domain {
+            return Ok(true);
+        }
+        let (of_host, of_domain) = (walk(inquiry, host), walk(inquiry, &self.domain));
+        let (of_host, of_domain) = (of_host?, of_domain?);
+        Ok(organizational(host, &of_host) == organizational(&self.domain, &of_domain))
+    }
+}
+
+fn host_of(address: &ReportAddress) -> Option<String> {
+    address.address.rsplit_once('@').map(|(_, host)| host.to_ascii_lowercase())
+}
+
+fn texts<'a>(inquiry: &Inquiry<'a>, name: &str) -> Result<&'a [Box<[u8]>], WalkStop> {
+    let answer = inquiry.ask(name, RecordKind::Txt)?;
+    if *answer == RecordAnswer::Failed { Err(WalkStop::Failed) } else { Ok(answer.texts()) }
+}

@@ -1,0 +1,181 @@
+//! `stentor dmarc`: sums of the DMARC reports that others sent about our domains, from files or from those kept.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use stentor_core::received_reports::{FOLDER, each_kept};
+use stentor_domain_reports::dmarc::{AggregateReport, DmarcSums, DomainSums, SourceSums, read_reports};
+use stentor_logfiles::zone;
+use stentor_records::escape::printable;
+
+use super::input::now;
+use super::times;
+use crate::asking::{CommandError, places};
+use crate::output::{is_closed, print};
+use crate::paint::Colour;
+
+/// Octets of a file.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Octets shown of a name that others chose.
+const NAME_BYTES_SHOWN: usize = 100;
+
+#[derive(Args)]
+pub struct Options {
+    /// Reports: XML, gzip, zip, or whole messages; `-` is standard input [default: those that were received].
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Ignore reports on days that ended before: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
+    #[arg(long, value_name = "TIME", value_parser = times::written)]
+    since: Option<String>,
+    /// Rows of each table.
+    #[arg(short = 'n', long, alias = "rows", value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    colour: Colour,
+    /// The configuration of the server that received reports [default: `$STENTOR_CONFIG`, else
+    /// /etc/stentor/stentor.toml].
+    #[arg(long, short, value_name = "FILE", conflicts_with = "files")]
+    config: Option<PathBuf>,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    match carry_out(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Returns whether everything could be read.
+fn carry_out(options: &Options) -> Result<bool, CommandError> {
+    let since = options.since.as_deref().map(|text| times::parse(text, now(), &zone::local())).transpose()?;
+    let since_s = since.unwrap_or(0) / 1_000;
+    let mut sums = DmarcSums::default();
+    let mut add = |report: &AggregateReport| {
+        if report.end_s >= since_s {
+            sums.add(report);
+        }
+    };
+    let mut is_complete = true;
+    if options.files.is_empty() {
+        let data_dir = places(options.config.as_deref()).map_err(CommandError::Reported)?.data_dir;
+        let folder = data_dir.join(FOLDER);
+        let unreadable = each_kept(&data_dir, &mut add).map_err(|error| format!("{}: {error}", folder.display()))?;
+        if unreadable > 0 {
+            eprintln!("stentor: {}: {unreadable} files are not readable reports", folder.display());
+            is_complete = false;
+        }
+    }
+    for path in &options.files {
+        match read_file(path) {
+            Ok(reports) => reports.iter().for_each(&mut add),
+            Err(why) => {
+                eprintln!("stentor: {}: {why}", path.display());
+                is_complete = false;
+            }
+        }
+    }
+    let text = if options.json { sums_json(&sums, options) } else { options.colour.paint(sums_text(&sums, options)) };
+    match print(&text) {
+        Err(error) if is_closed(&error) => Ok(true),
+        Err(error) => Err(error.to_string().into()),
+        Ok(()) => Ok(is_complete),
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<AggregateReport>, String> {
+    let octets =
+        if path == Path::new("-") { read_all(io::stdin().lock()) } else { File::open(path).and_then(read_all) };
+    let octets = octets.map_err(|error| error.to_string())?;
+    if octets.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("larger than {} MiB", FILE_BYTES_MAX / 1024 / 1024));
+    }
+    read_reports(&octets).map_err(|error| error.to_string())
+}
+
+fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    input.take(FILE_BYTES_MAX + 1).read_to_end(&mut octets)?;
+    Ok(octets)
+}
+
+fn sums_json(sums: &DmarcSums, options: &Options) -> String {
+    let limit = options.limit as usize;
+    let value = json!({
+        "domains": sums.domains().into_iter().take(limit).collect::<Vec<DomainSums>>(),
+        "failed_sources": sums.failed_sources().into_iter().take(limit).collect::<Vec<SourceSums>>(),
+        "reports_left_out": sums.left_out,
+        "messages_of_other_sources": sums.unlisted,
+    });
+    format!("{value:#}\n")
+}
+
+/// Writing into a string cannot fail.
+fn sums_text(sums: &DmarcSums, options: &Options) -> String {
+    let limit = options.limit as usize;
+    let domains = sums.domains();
+    if domains.is_empty() {
+        return "no reports\n".to_owned();
+    }
+    let mut out =
+        String::from("reports  messages    passed      dkim       spf  quarantined  rejected  policy      domain\n");
+    for DomainSums {
+        domain, reports, messages, passed, dkim_passed, spf_passed, quarantined, rejected, policy, ..
+    } in domains.iter().take(limit)
+    {
+        let (domain, policy) = (shown(domain), shown(policy));
+        let _ = writeln!(
+            out,
+            "{reports:>7}  {messages:>8}  {passed:>8}  {dkim_passed:>8}  {spf_passed:>8}  {quarantined:>11}  \
+             {rejected:>8}  {policy:<10}  {domain}"
+        );
+    }
+    let sources = sums.failed_sources();
+    if !sources.is_empty() {
+        out.push_str(
+            "\nSources whose mail fails\nmessages    failed  quarantined  rejected  source           domain\n",
+        );
+        for source in sources.iter().take(limit) {
+            let SourceSums { messages, passed, quarantined, rejected, .. } = source;
+            let (failed, address) = (messages - passed, source.source.to_string());
+            let _ = writeln!(
+                out,
+                "{messages:>8}  {failed:>8}  {quarantined:>11}  {rejected:>8}  {address:<15}  {}{}",
+                shown(&source.domain),
+                hint(source)
+            );
+        }
+    }
+    for (number, what) in
+        [(sums.left_out, "reports about further domains"), (sums.unlisted, "messages of further sources")]
+    {
+        if number > 0 {
+            let _ = writeln!(out, "\n{number} {what} not shown");
+        }
+    }
+    out
+}
+
+/// Who the source may be.
+fn hint(source: &SourceSums) -> String {
+    let mut hints = Vec::new();
+    for (what, domain) in [("sender", &source.envelope_from), ("signed by", &source.dkim_domain)] {
+        if !domain.is_empty() && *domain != source.domain {
+            hints.push(format!("{what} {}", shown(domain)));
+        }
+    }
+    if hints.is_empty() { String::new() } else { format!(" ({})", hints.join(", ")) }
+}
+
+fn shown(text: &str) -> String {
+    printable(text, NAME_BYTES_SHOWN)
+}
