@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_tls_policy::tlsrpt::{Counts, DomainCount, Record, ReportDestination, Submitter, TlsReport};
+use stentor_domain_reports::{ReportDestination, Submitter};
+use stentor_tls_policy::tlsrpt::{Counts, DomainCount, Record, tls_report};
 
 const US: Submitter<'_> =
     Submitter { hostname: "us.test", organization: "Us", contact: "postmaster@us.test", from: "reports@us.test" };
@@ -15,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
                 let (ReportDestination::Mail(text) | ReportDestination::Https(text)) = &place;
                 assert!(!text.bytes().any(|b| b <= b' ' || b == 0x7f));
                 if let ReportDestination::Mail(to) = &place {
-                    let report = TlsReport::new("a.test", 1, &DomainCount::default(), US);
+                    let report = tls_report("a.test", 1, &DomainCount::default(), US);
                     let message = report.message(to, "<1@us.test>", 0, US);
                     let message = String::from_utf8(message).expect("an address is UTF-8");
                     let (header, _) = message.split_once("\r\n\r\n").expect("there is a header");
@@ -30,6 +31,6 @@ fuzz_target!(|data: &[u8]| {
     assert!(Counts::read(&counts.write()).is_ok());
     for (day, domain) in counts.finished(u64::MAX) {
         let count = counts.of(day, domain).expect("it is finished");
-        let _ = TlsReport::new(domain, day, count, US);
+        let _ = tls_report(domain, day, count, US);
     }
 });

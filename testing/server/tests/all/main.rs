@@ -29,6 +29,7 @@ mod delays;
 mod delivery;
 mod dkim;
 mod dkim_rotation;
+mod dmarc_reports;
 mod dns;
 mod doctor;
 mod dovecot;
