@@ -9,6 +9,7 @@ use super::state::SchedState;
 use super::timers::Timer;
 use super::{DIRTY_MAX, STEPS_MAX, Scheduler};
 use crate::failure::drains::{Drain, DrainWhat};
+use crate::failure::mailboxes::MailboxTurn;
 use crate::failure::reports;
 
 /// Timers fired per tick.
@@ -102,7 +103,7 @@ impl Scheduler {
             Timer::Deferral(slot) => self.failure.deferrals.due(state, slot, now),
             Timer::Mailbox(id) => {
                 let is_kept = |state: &SchedState, no| self.domains.keeps(state, store, no, id);
-                for no in self.failure.mailboxes.due(state, id, is_kept, now) {
+                for no in self.failure.mailboxes.due(&MailboxTurn { state, id, is_kept, now }) {
                     self.make_ready(store, no, id, now);
                 }
             }

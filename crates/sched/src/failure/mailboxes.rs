@@ -24,6 +24,19 @@ const STRIKES_MAX: u8 = 3;
 /// Messages whose recipient may be tried again.
 pub type ReleasedMessages = SmallVec<[MessageNo; 2]>;
 
+/// Whether a message is suspended or queue-only, so that it must not probe a mailbox.
+pub trait IsKept: Fn(&SchedState, MessageNo) -> bool {}
+
+impl<F: Fn(&SchedState, MessageNo) -> bool> IsKept for F {}
+
+/// A mailbox whose next probe is chosen.
+pub struct MailboxTurn<'a, K> {
+    pub state: &'a SchedState,
+    pub id: AddressId,
+    pub is_kept: K,
+    pub now: Ms,
+}
+
 struct Mailbox {
     until_s: u32,
     fails: u8,
@@ -197,13 +210,8 @@ impl Mailboxes {
 
     /// Handles a clock that has run out: the oldest message becomes the probe, except a held, suspended or queue-only
     /// one, which would keep the others back for as long as that lasts. If there is no other, all are released.
-    pub fn due(
-        &mut self,
-        state: &SchedState,
-        id: AddressId,
-        is_kept: impl Fn(&SchedState, MessageNo) -> bool,
-        now: Ms,
-    ) -> ReleasedMessages {
+    pub fn due(&mut self, turn: &MailboxTurn<'_, impl IsKept>) -> ReleasedMessages {
+        let MailboxTurn { state, id, ref is_kept, now } = *turn;
         let Some(mailbox) = self.list.get_mut(&id) else { return ReleasedMessages::new() };
         if u64::from(mailbox.until_s) * 1_000 > now || mailbox.probe.is_some() {
             return ReleasedMessages::new();
@@ -219,19 +227,12 @@ impl Mailboxes {
     }
 
     /// Ends the mailbox's clock and its count of failures because an operator wants the message tried now.
-    pub fn try_now(
-        &mut self,
-        state: &SchedState,
-        no: MessageNo,
-        id: AddressId,
-        is_kept: impl Fn(&SchedState, MessageNo) -> bool,
-        now: Ms,
-    ) -> ReleasedMessages {
-        let mailbox = self.list.get_mut(&id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
+    pub fn try_now(&mut self, no: MessageNo, turn: &MailboxTurn<'_, impl IsKept>) -> ReleasedMessages {
+        let mailbox = self.list.get_mut(&turn.id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
         let Some(mailbox) = mailbox else { return ReleasedMessages::new() };
         (mailbox.until_s, mailbox.fails) = (0, 0);
-        if is_kept(state, no) {
-            return self.due(state, id, is_kept, now);
+        if (turn.is_kept)(turn.state, no) {
+            return self.due(turn);
         }
         mailbox.waiters.remove(no.0);
         mailbox.probe = Some(no);
@@ -239,22 +240,15 @@ impl Mailboxes {
     }
 
     /// Ends the message's role as the mailbox's probe, unless it is in flight.
-    pub fn end_probe(
-        &mut self,
-        state: &SchedState,
-        no: MessageNo,
-        id: AddressId,
-        is_kept: impl Fn(&SchedState, MessageNo) -> bool,
-        now: Ms,
-    ) -> ReleasedMessages {
-        if state.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
+    pub fn end_probe(&mut self, no: MessageNo, turn: &MailboxTurn<'_, impl IsKept>) -> ReleasedMessages {
+        if turn.state.messages.get(no).is_some_and(|active| active.in_flight.contains(turn.id.0)) {
             return ReleasedMessages::new();
         }
-        let Some(mailbox) = self.list.get_mut(&id).filter(|m| m.probe == Some(no)) else {
+        let Some(mailbox) = self.list.get_mut(&turn.id).filter(|m| m.probe == Some(no)) else {
             return ReleasedMessages::new();
         };
         mailbox.probe = None;
-        self.due(state, id, is_kept, now)
+        self.due(turn)
     }
 
     /// Called when the recipient of this message is finished, or waits for something other than its mailbox. If it was

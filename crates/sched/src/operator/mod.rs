@@ -24,6 +24,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use crate::failure::deferrals::sender_key;
+use crate::failure::mailboxes::MailboxTurn;
 use crate::failure::reports::report_if_last;
 use crate::messages::PlacesIfReleased;
 use crate::state::SchedState;
@@ -165,7 +166,8 @@ impl Scheduler {
                 self.make_ready(store, no, id, now);
             }
             let is_kept = |state: &SchedState, no| self.domains.keeps(state, store, no, id);
-            for no in self.failure.mailboxes.try_now(&self.state, no, id, is_kept, now) {
+            let turn = MailboxTurn { state: &self.state, id, is_kept, now };
+            for no in self.failure.mailboxes.try_now(no, &turn) {
                 self.make_ready(store, no, id, now);
             }
         }
@@ -222,7 +224,8 @@ impl Scheduler {
                 cursor = Some(id);
                 let id = AddressId(id);
                 let is_kept = |state: &SchedState, no| self.domains.keeps(state, store, no, id);
-                for other in self.failure.mailboxes.end_probe(&self.state, no, id, is_kept, now) {
+                let turn = MailboxTurn { state: &self.state, id, is_kept, now };
+                for other in self.failure.mailboxes.end_probe(no, &turn) {
                     self.make_ready(store, other, id, now);
                 }
                 steps -= 1;
