@@ -1,4 +1,6 @@
-//! Conditions of health about a domain's records.
+//! Conditions of health about a domain's records: which are missing, and what follows for its mail.
+//!
+//! Promise: a name server that did not answer is no condition. The texts name the records and the effect.
 
 use stentor_control::format::span;
 use stentor_core::live::health::ConditionTexts;
@@ -80,19 +82,7 @@ fn sighting<'v>(view: DomainView<'v>, pair: &KeyPair) -> Option<&'v Sighting> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pair(selector: &str, phase: KeyPhase) -> KeyPair {
-        KeyPair {
-            selector: selector.to_owned(),
-            rsa_record: String::new(),
-            ed25519_record: String::new(),
-            phase,
-            since: 0,
-            cache_ms: 0,
-            is_urgent: false,
-            has_files: true,
-        }
-    }
+    use crate::tests::pair;
 
     fn what(pairs: &[(&str, KeyPhase)], seen: &[(&str, Sighting)], is_published: bool) -> String {
         let rotation = KeyRotation { pairs: pairs.iter().map(|(selector, phase)| pair(selector, *phase)).collect() };

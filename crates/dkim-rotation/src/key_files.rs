@@ -1,6 +1,7 @@
 //! Files of private keys. All functions block.
 //!
 //! Promise: a pair's files are durable when [`create`] returns, readable only by the server's user, and never replaced.
+//! Failure: a [`KeyFolderError`], after which the pair does not count as made.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind};

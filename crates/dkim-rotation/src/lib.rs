@@ -14,6 +14,7 @@
 //! unsigned. Later, what cannot be read, made or stored changes nothing: the keys in use stay, health says why, and it
 //! is tried again.
 
+mod domain;
 mod health;
 mod keeper;
 mod key_files;
@@ -21,5 +22,8 @@ mod lookup;
 mod publish;
 mod schedule;
 mod store;
+#[cfg(test)]
+mod tests;
 
-pub use keeper::{RotationError, RotationKeeper};
+pub use domain::RotationError;
+pub use keeper::RotationKeeper;

@@ -1,4 +1,7 @@
 //! Asks name servers for the records of a domain's key pairs.
+//!
+//! Promise: all pairs are asked at the same time. Failure: no answer is an observation of its own, after which nothing
+//! changes.
 
 use stentor_dkim::record_name;
 use stentor_dkim::rotation::{KeyObservation, KeyPair, ServerTexts, Sighting, TextRecord, sight};

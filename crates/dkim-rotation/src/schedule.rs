@@ -8,8 +8,8 @@ const HOUR_MS: Ms = 3_600_000;
 /// How long unused key files are kept if their records stay in DNS.
 const FILE_MS: Ms = 90 * 24 * HOUR_MS;
 /// Least and greatest interval between look-ups while a new pair waits.
-const LOOK_MS_MIN: Ms = 1_000;
-const LOOK_MS_MAX: Ms = 5 * 60_000;
+const LOOKUP_MS_MIN: Ms = 1_000;
+const LOOKUP_MS_MAX: Ms = 5 * 60_000;
 /// Interval between runs of `publish_command` with the same records.
 const PUBLISH_AGAIN_MS: Ms = 10 * 60_000;
 /// Part of a wait after which its end is looked for again.
@@ -26,10 +26,10 @@ pub fn times(config: &DkimRotation, lifetime_ms_max: Ms) -> RotationTimes {
 }
 
 /// Returns the time between two look-ups.
-pub fn look_interval_ms(rotation: &KeyRotation, config: &DkimRotation) -> Ms {
+pub fn lookup_interval_ms(rotation: &KeyRotation, config: &DkimRotation) -> Ms {
     let of_pair = |pair: &KeyPair| match pair.phase {
-        KeyPhase::Created | KeyPhase::Published => (config.publish_wait_ms / PART).clamp(LOOK_MS_MIN, LOOK_MS_MAX),
-        KeyPhase::Retired | KeyPhase::Removable => (config.retire_wait_ms / PART).clamp(LOOK_MS_MIN, HOUR_MS),
+        KeyPhase::Created | KeyPhase::Published => (config.publish_wait_ms / PART).clamp(LOOKUP_MS_MIN, LOOKUP_MS_MAX),
+        KeyPhase::Retired | KeyPhase::Removable => (config.retire_wait_ms / PART).clamp(LOOKUP_MS_MIN, HOUR_MS),
         KeyPhase::InUse => HOUR_MS,
     };
     rotation.pairs.iter().map(of_pair).min().unwrap_or(HOUR_MS)
@@ -73,19 +73,7 @@ pub fn is_different(rotation: &KeyRotation, observed: &[KeyObservation]) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn pair(selector: &str, phase: KeyPhase) -> KeyPair {
-        KeyPair {
-            selector: selector.to_owned(),
-            rsa_record: String::new(),
-            ed25519_record: String::new(),
-            phase,
-            since: 0,
-            cache_ms: 0,
-            is_urgent: false,
-            has_files: true,
-        }
-    }
+    use crate::tests::pair;
 
     #[test]
     fn new_pairs_are_looked_for_often() {
@@ -97,10 +85,10 @@ mod tests {
         };
         let of = |phases: &[KeyPhase]| {
             let rotation = KeyRotation { pairs: phases.iter().map(|phase| pair("a", *phase)).collect() };
-            look_interval_ms(&rotation, &config)
+            lookup_interval_ms(&rotation, &config)
         };
         assert_eq!(of(&[]), HOUR_MS);
-        assert_eq!(of(&[KeyPhase::InUse, KeyPhase::Created]), LOOK_MS_MAX);
+        assert_eq!(of(&[KeyPhase::InUse, KeyPhase::Created]), LOOKUP_MS_MAX);
         assert_eq!(of(&[KeyPhase::Removable]), HOUR_MS);
         assert_eq!(times(&config, 5).keep_ms, 7 * 24 * HOUR_MS + 5);
     }
