@@ -1,6 +1,6 @@
 //! What copies of a list's or sender's mail have of their own: the keys `verp`, `one_click` and `copy_fields`.
 
-use stentor_copies::{CopySettings, FieldTemplate, OwnFields, VerpTemplate};
+use stentor_copies::{CopyFields, CopySettings, FieldTemplate, VerpTemplate};
 
 use super::raw::Section;
 
@@ -46,9 +46,9 @@ pub(super) fn read(section: &Section<'_>, has_links: bool, of_list: bool) -> Cop
             "`{list}` and `{mailbox}` in `copy_fields` are for [lists.NAME]: mail of a sender has no list".to_owned();
         context.error(section.span_of("copy_fields"), message);
     }
-    let fields = OwnFields::new(fields).unwrap_or_else(|why| {
+    let fields = CopyFields::new(fields).unwrap_or_else(|why| {
         context.error(section.span_of("copy_fields"), why.to_string());
-        OwnFields::default()
+        CopyFields::default()
     });
     CopySettings { verp, one_click, fields }
 }

@@ -74,7 +74,7 @@ pub use site_view::{CertificateView, HostView, PathView, SiteView, TlsView, Weak
 pub use snapshot::{Snapshot, WatchOptions};
 pub use standing_view::StandingBounceView;
 pub use suppression_view::{
-    EndedSuppressions, NewSuppression, NewSuppressions, SuppressionList, SuppressionName, SuppressionOptions,
+    NewSuppression, NewSuppressions, SuppressionList, SuppressionName, SuppressionOptions, SuppressionRemoval,
     SuppressionRequest, SuppressionView,
 };
 pub use verify_view::{VerifyRow, VerifyView};

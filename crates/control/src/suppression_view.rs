@@ -18,7 +18,7 @@ pub const NO_LIST: &str = "there is no list ";
 pub enum SuppressionRequest {
     /// Adds entries, all of them or none.
     Add(NewSuppressions),
-    Remove(EndedSuppressions),
+    Remove(SuppressionRemoval),
     List(SuppressionOptions),
 }
 
@@ -62,7 +62,7 @@ pub struct NewSuppression {
 /// Entries to remove.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
-pub struct EndedSuppressions {
+pub struct SuppressionRemoval {
     /// The entries, at most 1000.
     pub entries: Vec<SuppressionName>,
     /// Recorded in the journal's audit record.

@@ -23,9 +23,9 @@ use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
     ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, DkimRequest, DkimRotateOptions,
-    EndedSuppressions, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, NewSuppression,
-    NewSuppressions, Observe, QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName,
-    SuppressionOptions, SuppressionRequest, Verb, View, render,
+    HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, NewSuppression, NewSuppressions, Observe,
+    QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName, SuppressionOptions,
+    SuppressionRemoval, SuppressionRequest, Verb, View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -61,7 +61,7 @@ fn requests_round_trip() {
             entries: vec![NewSuppression { subject: "a@b".to_owned(), expires: Some(7), ..NewSuppression::default() }],
             source: Some("import".to_owned()),
         })),
-        Request::Suppression(SuppressionRequest::Remove(EndedSuppressions {
+        Request::Suppression(SuppressionRequest::Remove(SuppressionRemoval {
             entries: vec![SuppressionName::of("a@b", "everything")],
             reason: Some("a mistake".to_owned()),
         })),

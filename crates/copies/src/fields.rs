@@ -1,5 +1,8 @@
 //! Header fields with values of the copy, such as `Feedback-ID: {list}:example`, and the removal of fields that a copy
 //! has of its own.
+//!
+//! Promise: whatever the values, a field is one line of ASCII. Failure: a template that cannot be a field is refused
+//! with the configuration ([`FieldError`]).
 
 use stentor_mime::field;
 
@@ -81,14 +84,14 @@ impl FieldTemplate {
 
 /// The fields of a list's or sender's copies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnFields {
+pub struct CopyFields {
     fields: Vec<FieldTemplate>,
 }
 
-impl OwnFields {
+impl CopyFields {
     /// # Errors
     /// There are too many.
-    pub fn new(fields: Vec<FieldTemplate>) -> Result<OwnFields, FieldError> {
+    pub fn new(fields: Vec<FieldTemplate>) -> Result<CopyFields, FieldError> {
         if fields.len() > FIELDS_MAX {
             return Err(FieldError::TooMany);
         }
@@ -97,7 +100,7 @@ impl OwnFields {
                 return Err(FieldError::Twice(field.name.clone()));
             }
         }
-        Ok(OwnFields { fields })
+        Ok(CopyFields { fields })
     }
 
     /// Their names.
@@ -159,7 +162,7 @@ mod tests {
         };
         let fields = ["Feedback-ID: {message}:{list}:example", "X-To:{recipient}"];
         let fields = fields.map(|text| FieldTemplate::parse(text).unwrap());
-        let own = OwnFields::new(fields.to_vec()).unwrap();
+        let own = CopyFields::new(fields.to_vec()).unwrap();
         let mut out = Vec::new();
         own.render(&values, &mut out);
         assert_eq!(out, b"Feedback-ID: 9F:news:example\r\nX-To: ann@x.example\r\n");
@@ -211,8 +214,8 @@ mod tests {
             assert!(FieldTemplate::parse(wrong).is_err(), "{wrong}");
         }
         let one = FieldTemplate::parse("X-A: b").unwrap();
-        assert_eq!(OwnFields::new(vec![one.clone(); FIELDS_MAX + 1]), Err(FieldError::TooMany));
-        assert_eq!(OwnFields::new(vec![one; 2]), Err(FieldError::Twice("X-A".into())));
+        assert_eq!(CopyFields::new(vec![one.clone(); FIELDS_MAX + 1]), Err(FieldError::TooMany));
+        assert_eq!(CopyFields::new(vec![one; 2]), Err(FieldError::Twice("X-A".into())));
     }
 
     #[test]

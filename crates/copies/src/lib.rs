@@ -14,7 +14,7 @@ mod template;
 mod unsubscribe;
 mod verp;
 
-pub use fields::{FieldError, FieldTemplate, OwnFields};
+pub use fields::{CopyFields, FieldError, FieldTemplate};
 pub use key::{CopyKey, KEY_BYTES};
 pub use mailbox::{NAME_BYTES_MAX, display_name};
 pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};
@@ -30,7 +30,7 @@ pub struct CopySettings {
     pub verp: Option<VerpTemplate>,
     /// Whether copies have a one-click unsubscribe link.
     pub one_click: bool,
-    pub fields: OwnFields,
+    pub fields: CopyFields,
 }
 
 /// What links and seals need of the server.
@@ -45,7 +45,7 @@ pub struct Issuer<'a> {
 
 /// What one copy has of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OwnParts {
+pub struct CopyParts {
     /// `None`: the sender's.
     pub return_path: Option<String>,
     /// Whole header lines with CRLF, ASCII.
@@ -64,7 +64,7 @@ impl CopySettings {
     }
 
     /// Returns what the copy for one recipient has of its own.
-    pub fn render(&self, values: &CopyValues<'_>, issuer: Issuer<'_>) -> OwnParts {
+    pub fn render(&self, values: &CopyValues<'_>, issuer: Issuer<'_>) -> CopyParts {
         let return_path = self.verp.as_ref().and_then(|verp| verp.render(values, issuer.key));
         let mut fields = Vec::new();
         if let Some(base) = issuer.link_base.filter(|_| self.one_click)
@@ -73,11 +73,11 @@ impl CopySettings {
             fields.extend_from_slice(unsubscribe_fields(base, &token).as_bytes());
         }
         self.fields.render(values, &mut fields);
-        OwnParts { return_path, fields }
+        CopyParts { return_path, fields }
     }
 }
 
-impl OwnParts {
+impl CopyParts {
     /// Returns header lines without the fields that the copy has of its own; `None` if there are none of these.
     pub fn without_own(&self, header: &[u8]) -> Option<Vec<u8>> {
         let own: Vec<&[u8]> = fields::names(&self.fields).collect();
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_copy_with_everything() {
-        let fields = OwnFields::new(vec![FieldTemplate::parse("Feedback-ID: {list}:x").unwrap()]).unwrap();
+        let fields = CopyFields::new(vec![FieldTemplate::parse("Feedback-ID: {list}:x").unwrap()]).unwrap();
         let settings = CopySettings { verp: Some(VerpTemplate::tagged()), one_click: true, fields };
         let key = CopyKey::new(&[1; KEY_BYTES]);
         let values = CopyValues {

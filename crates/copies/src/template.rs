@@ -1,4 +1,6 @@
 //! Text with values of the copy in braces: `{local}+{user}={host}@{domain}`.
+//!
+//! Failure: unknown names and unbalanced braces are refused with the configuration; rendering cannot fail.
 
 use std::fmt;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use stentor_copies::OwnParts;
+use stentor_copies::CopyParts;
 use stentor_mail::Class;
 use stentor_mail::dsn::Ret;
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
@@ -81,7 +81,7 @@ pub struct Assignment {
     /// `body` has this recipient's values in it.
     pub is_merged: bool,
     /// What this copy has of its own. `None`: not rendered, or all copies are equal.
-    pub own: Option<Box<OwnParts>>,
+    pub own: Option<Box<CopyParts>>,
     /// DKIM signatures, sent before everything else.
     pub signature: Vec<u8>,
     /// The form that the signatures are for.

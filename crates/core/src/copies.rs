@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use stentor_config::Config;
-use stentor_copies::{CopyKey, CopySettings, CopyValues, Issuer, Membership, OwnParts};
+use stentor_copies::{CopyKey, CopyParts, CopySettings, CopyValues, Issuer, Membership};
 use stentor_queue::ids::Ms;
 
 use super::secret_key;
@@ -77,8 +77,8 @@ impl CopyRules {
     }
 
     /// Returns what the copy for one recipient has of its own.
-    pub fn render(&self, settings: &CopySettings, values: &CopyValues<'_>, now: Ms) -> OwnParts {
-        let Some(key) = &self.key else { return OwnParts::default() };
+    pub fn render(&self, settings: &CopySettings, values: &CopyValues<'_>, now: Ms) -> CopyParts {
+        let Some(key) = &self.key else { return CopyParts::default() };
         settings.render(values, Issuer { key, link_base: self.link_base.as_deref(), now_ms: now })
     }
 

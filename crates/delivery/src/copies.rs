@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::io;
 
 use stentor_addresses::header_octets;
-use stentor_copies::{CopyValues, OwnParts};
+use stentor_copies::{CopyParts, CopyValues};
 use stentor_core::assignment::Assignment;
 use stentor_core::{Core, Settings};
 use stentor_mail::headers::HEADER_BYTES_MAX;
@@ -54,7 +54,7 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
 }
 
 /// Removes the fields that the copy has of its own from our prefix and from the stored header.
-fn replace_fields(core: &Core, own: &OwnParts, assignment: &mut Assignment) -> io::Result<()> {
+fn replace_fields(core: &Core, own: &CopyParts, assignment: &mut Assignment) -> io::Result<()> {
     if let Some(prefix) = own.without_own(&assignment.prefix) {
         assignment.size -= (assignment.prefix.len() - prefix.len()) as u64;
         assignment.prefix = prefix;

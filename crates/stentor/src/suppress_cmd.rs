@@ -16,7 +16,7 @@ use stentor_config::duration_s;
 use stentor_control::format::plural;
 use stentor_control::suppression_view::{ENTRIES_MAX, NO_LIST, ROWS_DEFAULT, ROWS_MAX};
 use stentor_control::{
-    Client, ControlError, ControlReply, EndedSuppressions, NewSuppression, NewSuppressions, Request, SuppressionName,
+    Client, ControlError, ControlReply, SuppressionRemoval, NewSuppression, NewSuppressions, Request, SuppressionName,
     SuppressionOptions, SuppressionRequest,
 };
 use stentor_registry::csv::{CsvDefaults, entry_line, header_line};
@@ -208,7 +208,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
                 Err(error) => return usage(&error.to_string()),
             };
             let entries = subjects.into_iter().map(|subject| SuppressionName::of(subject, scope.clone())).collect();
-            send(&server, SuppressionRequest::Remove(EndedSuppressions { entries, reason }))
+            send(&server, SuppressionRequest::Remove(SuppressionRemoval { entries, reason }))
         }
         Command::Show { subject, query: args } => {
             let options =

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde_json::json;
 use stentor_control::format::plural;
 use stentor_control::{
-    ControlReply, EndedSuppressions, ErrorCode, NewSuppression, NewSuppressions, Problem, Requester, SuppressionList,
-    SuppressionName, SuppressionOptions, SuppressionRequest, SuppressionView,
+    ControlReply, ErrorCode, NewSuppression, NewSuppressions, Problem, Requester, SuppressionList, SuppressionName,
+    SuppressionOptions, SuppressionRemoval, SuppressionRequest, SuppressionView,
 };
 use stentor_core::Core;
 use stentor_core::audit::Audit;
@@ -84,7 +84,7 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
     Ok(ControlReply::Done { text, count: Some(added + extended) })
 }
 
-async fn remove(core: &Arc<Core>, ended: EndedSuppressions, peer: &Requester) -> Result<ControlReply, Problem> {
+async fn remove(core: &Arc<Core>, ended: SuppressionRemoval, peer: &Requester) -> Result<ControlReply, Problem> {
     let (now, author) = (core.clock.now(), who(peer));
     let keys: Vec<SuppressionKey> = ended
         .entries

@@ -139,7 +139,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Adds entries from CSV whose first line names the columns; lines with errors are skipped and reported.",
     ),
     post("/suppress", Body(all("NewSuppressions")), "Done", "Adds suppressions, all of them or none."),
-    post("/unsuppress", Body(all("EndedSuppressions")), "Done", "Removes suppressions."),
+    post("/unsuppress", Body(all("SuppressionRemoval")), "Done", "Removes suppressions."),
     get("/webhooks", Nothing, "Webhooks", "State of each webhook endpoint."),
     get(
         "/users",
