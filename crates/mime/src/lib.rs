@@ -11,6 +11,7 @@ pub mod field;
 pub mod guess;
 mod header;
 pub mod html;
+mod line_ends;
 mod lines;
 mod meta;
 pub mod params;
@@ -25,3 +26,5 @@ pub mod transfer;
 mod uu;
 pub mod walk;
 pub mod words;
+
+pub use line_ends::with_crlf;

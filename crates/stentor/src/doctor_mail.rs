@@ -16,6 +16,7 @@ use stentor_core::clock::Clock;
 use stentor_core::sts::LookupServices;
 use stentor_examination::{MailExamination, examine};
 use stentor_mail::address::normalise_domain;
+use stentor_mime::with_crlf;
 use stentor_resolve::{Resolver, ResolverConfig};
 
 use crate::asking::{fail, load, usage, wrong};
@@ -124,17 +125,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     if octets.len() as u64 > MESSAGE_BYTES_MAX {
         return Err(format!("{}: larger than {MESSAGE_BYTES_MAX} octets", path.display()));
     }
-    let mut message = Vec::with_capacity(octets.len() + octets.len() / 32);
-    for line in octets.split_inclusive(|octet| *octet == b'\n') {
-        match line.strip_suffix(b"\n") {
-            Some(text) => {
-                message.extend_from_slice(text.strip_suffix(b"\r").unwrap_or(text));
-                message.extend_from_slice(b"\r\n");
-            }
-            None => message.extend_from_slice(line),
-        }
-    }
-    Ok(message)
+    Ok(with_crlf(&octets))
 }
 
 #[cfg(test)]

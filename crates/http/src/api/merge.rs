@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use memchr::memmem;
 use stentor_copies::MergeRows;
 use stentor_mail::address::Address;
 use stentor_mime::recode::{MERGE_NAME_BYTES_MAX, MergeSurvey};
+use stentor_mime::with_crlf;
 
 /// Largest message with merge values: each copy is made in memory.
 pub(super) const MESSAGE_BYTES_MAX: usize = 512 * 1024;
@@ -72,20 +72,6 @@ pub(super) fn table(values: ValuesByRecipient, recipients: &[Address], message: 
         rows.add(&address, values.into_iter().collect()).map_err(|error| error.to_string())?;
     }
     rows.encode().map_err(|error| error.to_string())
-}
-
-/// The message with complete line ends, as it will be stored.
-fn with_crlf(message: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(message.len() + message.len() / 32);
-    let mut kept = 0;
-    for at in memmem::find_iter(message, b"\n") {
-        let line = &message[kept..at];
-        out.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
-        out.extend_from_slice(b"\r\n");
-        kept = at + 1;
-    }
-    out.extend_from_slice(&message[kept..]);
-    out
 }
 
 #[cfg(test)]
