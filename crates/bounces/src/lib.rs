@@ -3,6 +3,11 @@
 //! [`BounceRules`] names the cause of one reply; [`message::parse`] reads a whole message and classifies each
 //! recipient's reply; [`sums::BounceSums`] counts causes over records. Pure: octets, texts and records go in; the text
 //! of the rules is an argument, or the built-in file.
+//!
+//! Promise: linear time and bounded memory for any reply and message. A cause comes with its confidence and its rule.
+//!
+//! Failure: what no rule knows is `unknown` and counts against nobody. A rules file with an error is refused as a
+//! whole.
 
 pub mod blocklists;
 pub mod cause;

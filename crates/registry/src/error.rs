@@ -1,4 +1,4 @@
-//! What can go wrong with the registry, in the words that operators read.
+//! What can go wrong with the registry, in the words that operators read: what failed, where, and what to do.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,7 @@
-//! The handle that the server's parts share.
+//! The handle that the server's parts share: look-ups in memory, changes through the writer's thread.
+//!
+//! Promise: a change is durable and in force when its future resolves with `Ok`. At most [`JOBS_MAX`] changes wait for
+//! the writer, further ones in their callers. Failure: a [`RegistryError`]; then nothing of the change has happened.
 
 use std::collections::HashMap;
 use std::path::Path;
