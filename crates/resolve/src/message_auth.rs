@@ -74,14 +74,13 @@ fn converted(kind: RecordKind, records: Vec<RData>) -> RecordAnswer {
             let mut hosts: Vec<_> = records
                 .iter()
                 .filter_map(|record| if let RData::MX(mx) = record { Some(mx) } else { None })
-                .map(|mx| (mx.preference, answers::text(&mx.exchange)))
+                .map(|mx| (mx.preference, host(&mx.exchange)))
                 .collect();
             hosts.sort_unstable();
-            non_empty(hosts.into_iter().map(|(_, host)| host.into()).collect(), RecordAnswer::Hosts)
+            non_empty(hosts.into_iter().map(|(_, host)| host).collect(), RecordAnswer::Hosts)
         }
         RecordKind::Ptr => {
-            let name =
-                |record: &RData| if let RData::PTR(name) = record { Some(answers::text(name).into()) } else { None };
+            let name = |record: &RData| if let RData::PTR(name) = record { Some(host(name)) } else { None };
             non_empty(records.iter().filter_map(name).collect(), RecordAnswer::Hosts)
         }
         RecordKind::Txt => {
@@ -90,6 +89,14 @@ fn converted(kind: RecordKind, records: Vec<RData>) -> RecordAnswer {
             non_empty(records.iter().filter_map(text).collect(), RecordAnswer::Texts)
         }
     }
+}
+
+/// The name as in a question: in lower case, with octets that host names have not (SPF permits them). A label with a
+/// dot stays escaped, or it would be another name.
+fn host(name: &Name) -> Box<str> {
+    let label = |octets| std::str::from_utf8(octets).ok().filter(|label: &&str| !label.contains('.'));
+    let labels: Option<Vec<&str>> = name.iter().map(label).collect();
+    labels.map_or_else(|| answers::text(name), |labels| labels.join(".").to_ascii_lowercase()).into()
 }
 
 /// Records of other types than asked for are none.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hickory_proto::rr::rdata::{PTR, TXT};
+use hickory_proto::rr::rdata::{MX, PTR, TXT};
 use stentor_message_auth::{DnsQuestion, RecordAnswer, RecordKind};
 use tokio::time::Instant;
 
@@ -12,11 +12,17 @@ fn texts(all: &[&[&str]]) -> Vec<RData> {
     all.iter().map(|one| RData::TXT(TXT::new(one.iter().map(|text| (*text).to_owned()).collect()))).collect()
 }
 
+/// An MX record whose host has these labels.
+fn odd(labels: &[&[u8]]) -> RData {
+    RData::MX(MX::new(10, Name::from_labels(labels.iter().copied()).unwrap()))
+}
+
 #[tokio::test]
 async fn each_type_has_its_answer_and_failures_are_no_answers() {
     let zones = vec![
         ("txt.test", Zone::Records(texts(&[&["v=spf1 ", "-all"], &["other"]]))),
         ("mx.test", Zone::Records(vec![mx(20, "B.test"), mx(10, "a.test")])),
+        ("odd.test", Zone::Records(vec![odd(&[b"Foo:bar/baz", b"test"]), odd(&[b"a.b", b"test"])])),
         ("a.test", Zone::Records(vec![ip("192.0.2.1"), ip("2001:db8::1")])),
         ("1.2.0.192.in-addr.arpa", Zone::Records(vec![RData::PTR(PTR(name("Host.test")))])),
         ("alias.test", Zone::Alias("end.test", texts(&[&["p=AAAA"]]), false)),
@@ -31,6 +37,7 @@ async fn each_type_has_its_answer_and_failures_are_no_answers() {
     let wanted = [
         ("txt.test", RecordKind::Txt, RecordAnswer::Texts(vec![text("v=spf1 -all"), text("other")])),
         ("mx.test", RecordKind::Mx, RecordAnswer::Hosts(vec!["a.test".into(), "b.test".into()])),
+        ("odd.test", RecordKind::Mx, RecordAnswer::Hosts(vec!["a\\.b.test".into(), "foo:bar/baz.test".into()])),
         ("a.test", RecordKind::A, RecordAnswer::Addresses(vec!["192.0.2.1".parse().unwrap()])),
         ("a.test", RecordKind::Aaaa, RecordAnswer::Addresses(vec!["2001:db8::1".parse().unwrap()])),
         ("1.2.0.192.in-addr.arpa", RecordKind::Ptr, RecordAnswer::Hosts(vec!["host.test".into()])),
