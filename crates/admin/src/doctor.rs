@@ -16,7 +16,7 @@ use stentor_core::limits::Limit;
 use stentor_core::live::health::{Evidence, Name, Observation};
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
-use stentor_records::health::{self, Condition};
+use stentor_records::health::Condition;
 use stentor_sched::{CauseCounts, WaitingPlace};
 
 use crate::causes::{self, Censuses, SitesNow};
@@ -70,7 +70,7 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
 /// The health conditions, as in all views; then faulty states that have not yet lasted long enough for a condition.
 fn conditions(core: &Arc<Core>, conditions: &[Condition], found: &mut Vec<Finding>) {
     found.extend(conditions.iter().map(|condition| {
-        let severity = severity(condition.severity);
+        let severity = condition.severity.into();
         let what =
             if condition.refuses_mail { format!("refusing mail: {}", condition.what) } else { condition.what.clone() };
         let (name, subject) = (condition.name.clone(), condition.subject.clone());
@@ -80,17 +80,9 @@ fn conditions(core: &Arc<Core>, conditions: &[Condition], found: &mut Vec<Findin
     for Observation { name, subject, words, .. } in states {
         let is_it = |finding: &Finding| finding.condition == name.as_str() && finding.subject == subject;
         if !found.iter().any(is_it) {
-            let severity = severity(name.severity());
-            let finding = Finding::new(severity, words.what, words.next);
+            let finding = Finding::new(name.severity().into(), words.what, words.next);
             found.push(Finding { condition: name.as_str().to_owned(), subject, ..finding });
         }
-    }
-}
-
-fn severity(severity: health::Severity) -> Severity {
-    match severity {
-        health::Severity::Problem => Severity::Problem,
-        health::Severity::Warning => Severity::Warning,
     }
 }
 

@@ -2,6 +2,7 @@
 //! happens if DMARC fails.
 
 use stentor_mail::address::normalise_domain;
+use stentor_mail::domain::is_at_or_below;
 
 use super::raw::Section;
 
@@ -48,9 +49,7 @@ impl MessageAuthConfig {
 
     /// The action for an author's domain, in lower case: that of the longest domain listed, else the default.
     pub fn action(&self, domain: &str) -> DmarcAction {
-        let covers = |one: &&DmarcException| {
-            domain.strip_suffix(&one.domain).is_some_and(|before| before.is_empty() || before.ends_with('.'))
-        };
+        let covers = |one: &&DmarcException| is_at_or_below(domain, &one.domain);
         let longest = self.exceptions.iter().filter(covers).max_by_key(|one| one.domain.len());
         longest.map_or(self.dmarc, |one| one.action)
     }

@@ -1,5 +1,6 @@
 //! Finds entries of `[smart_hosts]` that no route uses, which are probably mistakes.
 
+use stentor_mail::domain::is_at_or_below;
 use stentor_policy::{HostSpec, RouteHost};
 use stentor_rules::{NextHop, RuleAction, RuleEffect};
 use stentor_tables::Table;
@@ -35,11 +36,10 @@ impl Config {
         let named = named_hosts(self);
         let mut found = Vec::new();
         for (at, smart) in self.protection.smart_hosts.iter().enumerate() {
-            let is_of_mx = |domain: &str| smart.host == domain || smart.host.ends_with(&format!(".{domain}"));
             let is_name = |one: &RouteHost| match &one.host {
                 HostSpec::Name(name) => **name == *smart.host,
                 HostSpec::Addr(ip) => ip.to_string() == smart.host,
-                HostSpec::Mx(domain) => is_of_mx(domain),
+                HostSpec::Mx(domain) => is_at_or_below(&smart.host, domain),
                 HostSpec::Unix(_) => false,
             };
             let mut ports = named.iter().filter(|one| is_name(one)).map(|one| one.port).peekable();

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
+use stentor_records::health;
 
 /// [`Finding::id`] of the warning about a disk that confirms writes at once. `stentor doctor` drops it for a file
 /// system in memory, which it reports itself.
@@ -34,6 +35,15 @@ impl Severity {
             Severity::Problem => "PROBLEM",
             Severity::Warning => "warning",
             Severity::Fine => "ok",
+        }
+    }
+}
+
+impl From<health::Severity> for Severity {
+    fn from(severity: health::Severity) -> Severity {
+        match severity {
+            health::Severity::Problem => Severity::Problem,
+            health::Severity::Warning => Severity::Warning,
         }
     }
 }

@@ -26,6 +26,6 @@ pub use own::is_signed_by;
 pub use record::{is_published_by, record_name, zone_text};
 pub use sign::{SignError, Signer, Times, sign};
 pub use verify::{
-    FieldIndex, KeyRecordError, PublicKey, Signature, SignatureError, SignatureKind, TagList, VerifyError, verify,
-    verify_seal,
+    FieldIndex, KeyRecord, KeyRecordError, PublicKey, Signature, SignatureError, SignatureKind, TagError, TagList,
+    VerifyError, verify, verify_seal,
 };

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::verify::KeyRecord;
+
 /// Octets of a string in a TXT record (RFC 1035 section 3.3.14). Verifiers join the strings (RFC 6376 section 3.6.2.2).
 const STRING_BYTES_MAX: usize = 255;
 
@@ -26,36 +28,9 @@ pub fn zone_text(selector: &str, domain: &str, record: &str) -> String {
 /// Whether a TXT record publishes the key of `record`, a text that [`SigningKey::record`](crate::SigningKey::record)
 /// has made. Other tags that leave the key usable are accepted: operators add `t=s` or `n=`.
 pub fn is_published_by(record: &str, text: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(text) else { return false };
-    let (ours, theirs) = (KeyTags::of(record), KeyTags::of(text));
-    theirs.is_usable && !ours.public.is_empty() && ours.kind == theirs.kind && ours.public == theirs.public
-}
-
-/// The tags of a key record that decide about signatures (RFC 6376 section 3.6.1).
-struct KeyTags {
-    kind: String,
-    public: String,
-    /// No tag keeps the key from verifying our mail.
-    is_usable: bool,
-}
-
-impl KeyTags {
-    fn of(text: &str) -> KeyTags {
-        let mut tags = KeyTags { kind: "rsa".to_owned(), public: String::new(), is_usable: true };
-        let pairs = text.split(';').filter_map(|tag| tag.split_once('='));
-        for (at, (name, value)) in pairs.enumerate() {
-            let value: String = value.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-            match name.trim() {
-                "v" => tags.is_usable &= at == 0 && value == "DKIM1",
-                "k" => tags.kind = value,
-                "p" => tags.public = value,
-                "h" => tags.is_usable &= value.split(':').any(|hash| hash == "sha256"),
-                "s" => tags.is_usable &= value.split(':').any(|service| service == "*" || service == "email"),
-                _ => {}
-            }
-        }
-        tags
-    }
+    let (Ok(ours), Ok(theirs)) = (KeyRecord::parse(record.as_bytes()), KeyRecord::parse(text)) else { return false };
+    let is_usable = theirs.other_hashes().is_none() && theirs.other_services().is_none();
+    is_usable && !ours.key.is_empty() && ours.key_type() == theirs.key_type() && ours.key == theirs.key
 }
 
 #[cfg(test)]

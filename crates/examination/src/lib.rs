@@ -22,8 +22,8 @@ use stentor_control::doctor::{Finding as Note, Severity as NoteSeverity};
 use stentor_core::sts::{LookupServices, fetch_until, fetched};
 use stentor_http_client::{Destination, HttpClient, Url};
 use stentor_identity::{
-    Check, DomainIdentity, FindingSeverity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, Rendered, Source,
-    examine_domain, examine_source,
+    Check, DomainIdentity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, Rendered, Source, examine_domain,
+    examine_source,
 };
 use stentor_lists::{List, OWN_FIELDS};
 use stentor_mail::dsn::format_date;
@@ -357,13 +357,9 @@ fn add(notes: &mut Vec<Note>, found: Vec<IdentityFinding>, subject: &str) {
         notes.push(Note::new(NoteSeverity::Fine, format!("{subject}: nothing to correct"), ""));
     }
     notes.extend(found.into_iter().map(|IdentityFinding { check, subject, what, next }| {
-        let severity = match check.severity() {
-            FindingSeverity::Fault => NoteSeverity::Problem,
-            FindingSeverity::Advice => NoteSeverity::Warning,
-        };
         let is_named = what.contains(&*subject);
         let what = if is_named { what } else { format!("{subject}: {what}") };
-        Note { id: check.key().to_owned(), subject, ..Note::new(severity, what, next) }
+        Note { id: check.key().to_owned(), subject, ..Note::new(check.severity().into(), what, next) }
     }));
 }
 

@@ -1,15 +1,10 @@
 //! The checks, their stable keys, and findings.
+//!
+//! Promise: keys are interfaces (JSON, docs/operate/identity.md) and never change. A finding is reported once.
+
+use stentor_records::health::Severity;
 
 use crate::lookups::{Lookup, Missing};
-
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FindingSeverity {
-    /// Receivers refuse or distrust mail because of it.
-    Fault,
-    /// Mail is accepted; publish or change it when convenient.
-    Advice,
-}
 
 macro_rules! checks {
     ($($name:ident $severity:ident $key:literal $meaning:literal,)*) => {
@@ -32,76 +27,77 @@ macro_rules! checks {
                 match self { $(Check::$name => $meaning,)* }
             }
 
-            pub fn severity(self) -> FindingSeverity {
-                match self { $(Check::$name => FindingSeverity::$severity,)* }
+            /// A problem if receivers refuse or distrust mail because of it.
+            pub fn severity(self) -> Severity {
+                match self { $(Check::$name => Severity::$severity,)* }
             }
         }
     };
 }
 
 checks! {
-    Unchecked Advice "unchecked" "a name server did not answer, or the address is not public",
-    PtrMissing Fault "ptr_missing" "the source address has no PTR record",
-    PtrUnconfirmed Fault "ptr_unconfirmed" "no name of the PTR records has the address",
-    PtrGeneric Fault "ptr_generic" "the PTR name looks like that of a dial-up or rented address",
-    HeloName Fault "helo_name" "the HELO name is not a full host name",
-    HeloUnresolved Fault "helo_unresolved" "the HELO name has no address",
-    HeloAddress Fault "helo_address" "the HELO name has other addresses than the source",
-    HeloPtr Advice "helo_ptr" "the HELO name differs from the PTR name",
-    BlockList Fault "block_list" "a DNS block list has the source address",
-    SpfMissing Fault "spf_missing" "the domain of a return path has no SPF record",
-    SpfHelo Advice "spf_helo" "the HELO name has no SPF record; it counts for bounces",
-    SpfSeveral Fault "spf_several" "a name has several SPF records, so none counts",
-    SpfSyntax Fault "spf_syntax" "an SPF record cannot be parsed",
-    SpfInclude Fault "spf_include" "an `include` or `redirect` names a domain without an SPF record",
-    SpfLoop Fault "spf_loop" "SPF records include each other in a circle",
-    SpfLookups Fault "spf_lookups" "the record needs more than ten look-ups",
-    SpfVoid Fault "spf_void" "more than two look-ups of the record find nothing",
-    SpfMx Fault "spf_mx" "an `mx` term has more than ten hosts",
-    SpfSource Fault "spf_source" "the record does not permit a source address",
-    SpfPassAll Fault "spf_pass_all" "the record permits everybody",
-    SpfOpen Advice "spf_open" "the record refuses nobody: it does not end with `-all` or `~all`",
-    SpfPtr Advice "spf_ptr" "the record uses `ptr`, which receivers may ignore",
-    DkimUnsigned Fault "dkim_unsigned" "mail from the domain is not signed",
-    DkimMissing Fault "dkim_missing" "the key in use is not published",
-    DkimSeveral Fault "dkim_several" "a selector has several records",
-    DkimSyntax Fault "dkim_syntax" "a key record cannot be parsed",
-    DkimRevoked Fault "dkim_revoked" "the published key is empty: it is revoked",
-    DkimType Fault "dkim_type" "the published key has another type than the key in use",
-    DkimKey Fault "dkim_key" "the published key is not the key in use",
-    DkimHash Fault "dkim_hash" "the key record excludes SHA-256",
-    DkimService Fault "dkim_service" "the key record excludes mail",
-    DkimTesting Fault "dkim_testing" "the key record has the testing flag",
-    DkimTag Advice "dkim_tag" "a key record has an unknown tag",
-    DkimRsa Advice "dkim_rsa" "there is only an Ed25519 key, which some receivers cannot verify",
-    DkimAlignment Fault "dkim_alignment" "no signature has a domain that DMARC accepts for From",
-    DmarcMissing Fault "dmarc_missing" "no DMARC record applies to the domain",
-    DmarcSeveral Fault "dmarc_several" "the domain has several DMARC records, so none counts",
-    DmarcSyntax Fault "dmarc_syntax" "the DMARC record cannot be parsed, or has no valid policy",
-    DmarcPolicy Advice "dmarc_policy" "the policy that applies is `none`",
-    DmarcTest Advice "dmarc_test" "the record has `t=y`, or a `pct` below 100: the policy is not applied",
-    DmarcReports Advice "dmarc_reports" "the record requests no reports",
-    DmarcRua Fault "dmarc_rua" "an address in `rua` is not valid",
-    DmarcExternal Fault "dmarc_external" "a destination of reports outside of the domain does not agree to get them",
-    SpfAlignment Advice "spf_alignment" "no return path has a domain that DMARC accepts for From",
-    MxMissing Fault "mx_missing" "the domain has neither MX records nor an address: it receives no replies and bounces",
-    MxNull Fault "mx_null" "the domain has a null MX record: it receives no replies and bounces",
-    MxHost Fault "mx_host" "an MX host has no address",
-    StsMissing Advice "sts_missing" "the domain has no MTA-STS record",
-    StsRecord Fault "sts_record" "the MTA-STS record is not valid",
-    StsPolicy Fault "sts_policy" "the MTA-STS policy cannot be fetched or is not valid",
-    StsMx Fault "sts_mx" "the MTA-STS policy does not list an MX host",
-    StsMode Advice "sts_mode" "the MTA-STS policy is not enforced",
-    TlsrptMissing Advice "tlsrpt_missing" "the domain requests no TLS reports",
-    TlsrptRecord Fault "tlsrpt_record" "the TLS-RPT record is not valid",
-    MessageField Fault "message_field" "From, Date or Message-ID is missing or repeated",
-    MessageFrom Fault "message_from" "From has no address, several, or one of another domain",
-    MessageSize Fault "message_size" "the message is larger than large receivers accept",
-    MessageSignature Fault "message_signature" "the message cannot be signed, or its signature is not valid",
-    ListId Advice "list_id" "bulk mail without List-Id",
-    Unsubscribe Advice "unsubscribe" "bulk mail without List-Unsubscribe",
-    OneClick Advice "one_click" "bulk mail without a one-click unsubscribe link",
-    UnsubscribeLink Fault "unsubscribe_link" "the one-click unsubscribe link cannot be reached",
+    Unchecked Warning "unchecked" "a name server did not answer, or the address is not public",
+    PtrMissing Problem "ptr_missing" "the source address has no PTR record",
+    PtrUnconfirmed Problem "ptr_unconfirmed" "no name of the PTR records has the address",
+    PtrGeneric Problem "ptr_generic" "the PTR name looks like that of a dial-up or rented address",
+    HeloName Problem "helo_name" "the HELO name is not a full host name",
+    HeloUnresolved Problem "helo_unresolved" "the HELO name has no address",
+    HeloAddress Problem "helo_address" "the HELO name has other addresses than the source",
+    HeloPtr Warning "helo_ptr" "the HELO name differs from the PTR name",
+    BlockList Problem "block_list" "a DNS block list has the source address",
+    SpfMissing Problem "spf_missing" "the domain of a return path has no SPF record",
+    SpfHelo Warning "spf_helo" "the HELO name has no SPF record; it counts for bounces",
+    SpfSeveral Problem "spf_several" "a name has several SPF records, so none counts",
+    SpfSyntax Problem "spf_syntax" "an SPF record cannot be parsed",
+    SpfInclude Problem "spf_include" "an `include` or `redirect` names a domain without an SPF record",
+    SpfLoop Problem "spf_loop" "SPF records include each other in a circle",
+    SpfLookups Problem "spf_lookups" "the record needs more than ten look-ups",
+    SpfVoid Problem "spf_void" "more than two look-ups of the record find nothing",
+    SpfMx Problem "spf_mx" "an `mx` term has more than ten hosts",
+    SpfSource Problem "spf_source" "the record does not permit a source address",
+    SpfPassAll Problem "spf_pass_all" "the record permits everybody",
+    SpfOpen Warning "spf_open" "the record refuses nobody: it does not end with `-all` or `~all`",
+    SpfPtr Warning "spf_ptr" "the record uses `ptr`, which receivers may ignore",
+    DkimUnsigned Problem "dkim_unsigned" "mail from the domain is not signed",
+    DkimMissing Problem "dkim_missing" "the key in use is not published",
+    DkimSeveral Problem "dkim_several" "a selector has several records",
+    DkimSyntax Problem "dkim_syntax" "a key record cannot be parsed",
+    DkimRevoked Problem "dkim_revoked" "the published key is empty: it is revoked",
+    DkimType Problem "dkim_type" "the published key has another type than the key in use",
+    DkimKey Problem "dkim_key" "the published key is not the key in use",
+    DkimHash Problem "dkim_hash" "the key record excludes SHA-256",
+    DkimService Problem "dkim_service" "the key record excludes mail",
+    DkimTesting Problem "dkim_testing" "the key record has the testing flag",
+    DkimTag Warning "dkim_tag" "a key record has an unknown tag",
+    DkimRsa Warning "dkim_rsa" "there is only an Ed25519 key, which some receivers cannot verify",
+    DkimAlignment Problem "dkim_alignment" "no signature has a domain that DMARC accepts for From",
+    DmarcMissing Problem "dmarc_missing" "no DMARC record applies to the domain",
+    DmarcSeveral Problem "dmarc_several" "the domain has several DMARC records, so none counts",
+    DmarcSyntax Problem "dmarc_syntax" "the DMARC record cannot be parsed, or has no valid policy",
+    DmarcPolicy Warning "dmarc_policy" "the policy that applies is `none`",
+    DmarcTest Warning "dmarc_test" "the record has `t=y`, or a `pct` below 100: the policy is not applied",
+    DmarcReports Warning "dmarc_reports" "the record requests no reports",
+    DmarcRua Problem "dmarc_rua" "an address in `rua` is not valid",
+    DmarcExternal Problem "dmarc_external" "a destination of reports outside of the domain does not agree to get them",
+    SpfAlignment Warning "spf_alignment" "no return path has a domain that DMARC accepts for From",
+    MxMissing Problem "mx_missing" "the domain has neither MX records nor an address: it receives no replies and bounces",
+    MxNull Problem "mx_null" "the domain has a null MX record: it receives no replies and bounces",
+    MxHost Problem "mx_host" "an MX host has no address",
+    StsMissing Warning "sts_missing" "the domain has no MTA-STS record",
+    StsRecord Problem "sts_record" "the MTA-STS record is not valid",
+    StsPolicy Problem "sts_policy" "the MTA-STS policy cannot be fetched or is not valid",
+    StsMx Problem "sts_mx" "the MTA-STS policy does not list an MX host",
+    StsMode Warning "sts_mode" "the MTA-STS policy is not enforced",
+    TlsrptMissing Warning "tlsrpt_missing" "the domain requests no TLS reports",
+    TlsrptRecord Problem "tlsrpt_record" "the TLS-RPT record is not valid",
+    MessageField Problem "message_field" "From, Date or Message-ID is missing or repeated",
+    MessageFrom Problem "message_from" "From has no address, several, or one of another domain",
+    MessageSize Problem "message_size" "the message is larger than large receivers accept",
+    MessageSignature Problem "message_signature" "the message cannot be signed, or its signature is not valid",
+    ListId Warning "list_id" "bulk mail without List-Id",
+    Unsubscribe Warning "unsubscribe" "bulk mail without List-Unsubscribe",
+    OneClick Warning "one_click" "bulk mail without a one-click unsubscribe link",
+    UnsubscribeLink Problem "unsubscribe_link" "the one-click unsubscribe link cannot be reached",
 }
 
 impl Check {
@@ -206,10 +202,8 @@ mod tests {
     fn checks_are_documented() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/identity.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let row = |check: &Check| {
-            let severity = if check.severity() == FindingSeverity::Fault { "PROBLEM" } else { "warning" };
-            format!("| `{}` | {severity} | {} |\n", check.key(), check.meaning())
-        };
+        let row =
+            |check: &Check| format!("| `{}` | {} | {} |\n", check.key(), check.severity().words(), check.meaning());
         let rows = Check::ALL.iter().map(row).collect::<Vec<_>>().concat();
         let (_, table) = page.split_once("| check | severity | found |\n|---|---|---|\n").unwrap();
         assert!(table == rows, "the table in docs/operate/identity.md is stale; it should be\n{rows}");

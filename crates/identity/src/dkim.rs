@@ -1,10 +1,11 @@
 //! DKIM (RFC 6376 section 3.6.1): the published record of each selector belongs to the key in use.
+//!
+//! Records are parsed as receivers do ([`KeyRecord`]); of one that they can read, all faults are reported at once.
 
-use stentor_dkim::{Algorithm, Signer, record_name, zone_text};
+use stentor_dkim::{Algorithm, KeyRecord, KeyRecordError, Signer, record_name, zone_text};
 
 use crate::check::{Check, Findings};
 use crate::lookups::{Lookup, Lookups};
-use crate::tags::Tags;
 
 /// Tags of key records (RFC 6376 section 3.6.1, RFC 4871 for `g`).
 const KNOWN_TAGS: [&str; 8] = ["v", "h", "k", "n", "p", "s", "t", "g"];
@@ -43,10 +44,15 @@ fn one(lookups: &Lookups, signer: &Signer, name: &str, out: &mut Findings) -> Lo
             return Ok(());
         }
     };
-    match Tags::parse(record) {
-        Ok(tags) => judge(&tags, signer, &Published { name, publish: &publish }, out),
-        Err(why) => out.add(Check::DkimSyntax, name, format!("the record at {name} is not valid: {why}"), publish),
-    }
+    let what = match KeyRecord::parse(record) {
+        Ok(record) => {
+            judge(&record, signer, &Published { name, publish: &publish }, out);
+            return Ok(());
+        }
+        Err(KeyRecordError::Tags(error)) => format!("the record at {name} is not valid: {error}"),
+        Err(error) => format!("the record at {name} is not valid: {error}"),
+    };
+    out.add(Check::DkimSyntax, name, what, publish);
     Ok(())
 }
 
@@ -57,43 +63,29 @@ struct Published<'a> {
     publish: &'a str,
 }
 
-fn judge(tags: &Tags, signer: &Signer, published: &Published<'_>, out: &mut Findings) {
+fn judge(record: &KeyRecord, signer: &Signer, published: &Published<'_>, out: &mut Findings) {
     let Published { name, publish } = *published;
     let mut fault = |check, what: String| out.add(check, name, what, publish);
-    let is_version = tags.get("v").is_none_or(|value| value == "DKIM1")
-        && tags.first().is_some_and(|first| first.name == "v" || tags.get("v").is_none());
-    if !is_version {
-        return fault(Check::DkimSyntax, format!("the record at {name} does not begin with v=DKIM1"));
-    }
-    let Some(key) = tags.get("p") else {
-        return fault(Check::DkimSyntax, format!("the record at {name} has no `p`"));
-    };
-    let key: String = key.split_ascii_whitespace().collect();
-    let (kind, own_kind) = (tags.get("k").unwrap_or("rsa"), signer.key.algorithm().key_type());
+    let (key_type, own_type) = (record.key_type(), signer.key.algorithm().key_type());
     let own = signer.key.record();
     let own_key = own.rsplit_once("p=").map_or("", |(_, key)| key);
-    if key.is_empty() {
+    if record.key.is_empty() {
         fault(Check::DkimRevoked, format!("the key at {name} is revoked: `p` is empty"));
-    } else if kind != own_kind {
-        fault(Check::DkimType, format!("the record at {name} has k={kind}; the key in use is {own_kind}"));
-    } else if key != own_key {
+    } else if key_type != own_type {
+        fault(Check::DkimType, format!("the record at {name} has k={key_type}; the key in use is {own_type}"));
+    } else if record.key != own_key {
         fault(Check::DkimKey, format!("the key at {name} is not the key in use"));
     }
-    let lists = |tag: &str, wanted: &[&str]| {
-        let value = tags.get(tag)?;
-        let has = value.split(':').any(|word| wanted.contains(&word.trim()));
-        (!has).then(|| value.to_owned())
-    };
-    if let Some(value) = lists("h", &["sha256"]) {
-        fault(Check::DkimHash, format!("the record at {name} permits only h={value}; signatures use sha256"));
+    if let Some(list) = record.other_hashes() {
+        fault(Check::DkimHash, format!("the record at {name} permits only h={list}; signatures use sha256"));
     }
-    if let Some(value) = lists("s", &["*", "email"]) {
-        fault(Check::DkimService, format!("the record at {name} is only for s={value}, not for mail"));
+    if let Some(list) = record.other_services() {
+        fault(Check::DkimService, format!("the record at {name} is only for s={list}, not for mail"));
     }
-    if tags.get("t").is_some_and(|flags| flags.split(':').any(|flag| flag.trim() == "y")) {
+    if record.has_flag("y") {
         fault(Check::DkimTesting, format!("the record at {name} has t=y: receivers may ignore the signature"));
     }
-    let unknown: Vec<&str> = tags.names().filter(|tag| !KNOWN_TAGS.contains(tag)).collect();
+    let unknown: Vec<&str> = record.tag_names().filter(|tag| !KNOWN_TAGS.contains(tag)).collect();
     if !unknown.is_empty() {
         fault(Check::DkimTag, format!("the record at {name} has unknown tags: {}", unknown.join(", ")));
     }

@@ -18,11 +18,10 @@ mod return_path;
 mod reverse;
 mod source;
 mod spf;
-mod tags;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Check, FindingSeverity, IdentityFinding};
+pub use check::{Check, IdentityFinding};
 pub use domain::{DomainIdentity, examine_domain};
 pub use lookups::{LookupAnswer, LookupQuestion, Lookups};
 pub use message::Rendered;

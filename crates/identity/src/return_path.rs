@@ -1,4 +1,7 @@
 //! Mail to a domain: its MX hosts, which get replies and bounces, MTA-STS (RFC 8461) and TLS reports (RFC 8460).
+//!
+//! Promise: at most [`HOSTS_MAX`] hosts are examined. Failure: a policy that cannot be fetched is a fault of the
+//! domain, a name server that does not answer is none.
 
 use stentor_tls_policy::sts::{self, StsMode};
 use stentor_tls_policy::tlsrpt;

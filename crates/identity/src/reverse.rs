@@ -1,6 +1,11 @@
 //! An address that mail leaves from: reverse DNS (PTR), the HELO name, block lists.
+//!
+//! Promise: at most [`NAMES_MAX`] names are examined. Failure: a private address, and a block list that refuses our
+//! name server, are unchecked, not faults.
 
 use std::net::IpAddr;
+
+use stentor_mail::domain::{reverse_labels, reverse_name};
 
 use crate::check::{Check, Findings, IdentityFinding};
 use crate::lookups::{Lookup, Lookups, plain};
@@ -43,7 +48,7 @@ pub fn examine_source(source: &Source, block_lists: &[String], lookups: &Lookups
 fn names(source: &Source, lookups: &Lookups, out: &mut Findings) -> Lookup<Option<Vec<String>>> {
     let (address, subject) = (source.address, source.address.to_string());
     let names: Vec<String> = lookups.names(address)?.iter().take(NAMES_MAX).map(|name| plain(name)).collect();
-    let record = format!("`{}. IN PTR {}.`", reverse(address), source.helo);
+    let record = format!("`{}. IN PTR {}.`", reverse_name(address), source.helo);
     if names.is_empty() {
         let next = format!("ask the address's provider to publish {record}");
         out.add(Check::PtrMissing, &subject, format!("{subject} has no PTR record"), next);
@@ -107,9 +112,7 @@ fn helo(source: &Source, confirmed: Option<&[String]>, lookups: &Lookups, out: &
 
 fn block_list(address: IpAddr, zone: &str, lookups: &Lookups, out: &mut Findings) -> Lookup<()> {
     let subject = address.to_string();
-    let labels = reverse(address);
-    let labels = labels.trim_end_matches(".in-addr.arpa").trim_end_matches(".ip6.arpa");
-    let name = format!("{labels}.{}", plain(zone));
+    let name = format!("{}.{}", reverse_labels(address), plain(zone));
     let answers = lookups.addresses(&name)?;
     if let Some(listed) = answers.iter().find(|answer| usable_answer(**answer)) {
         let what = format!("the block list {zone} has {subject} ({listed})");
@@ -151,21 +154,6 @@ fn is_generic(name: &str, address: IpAddr) -> bool {
         || parts.first().is_some_and(|first| first.contains(&hex))
 }
 
-/// The name of an address's PTR records.
-fn reverse(address: IpAddr) -> String {
-    match address {
-        IpAddr::V4(v4) => {
-            let [a, b, c, d] = v4.octets();
-            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
-        }
-        IpAddr::V6(v6) => {
-            let nibbles = v6.octets().into_iter().rev().flat_map(|octet| [octet & 15, octet >> 4]);
-            let labels: Vec<String> = nibbles.map(|nibble| format!("{nibble:x}")).collect();
-            format!("{}.ip6.arpa", labels.join("."))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,13 +175,6 @@ mod tests {
         {
             assert!(!is_generic(name, address), "{name}");
         }
-    }
-
-    #[test]
-    fn reverse_names() {
-        assert_eq!(reverse("192.0.2.1".parse().unwrap()), "1.2.0.192.in-addr.arpa");
-        let v6 = reverse("2001:db8::1".parse().unwrap());
-        assert!(v6.starts_with("1.0.0.0.") && v6.ends_with(".8.b.d.0.1.0.0.2.ip6.arpa"), "{v6}");
     }
 
     #[test]

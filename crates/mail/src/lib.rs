@@ -5,6 +5,7 @@
 pub mod address;
 mod author_name;
 pub mod digest;
+pub mod domain;
 pub mod dsn;
 pub mod edited;
 mod fields;

@@ -1,4 +1,7 @@
 //! Results of DKIM signatures (RFC 6376 section 6).
+//!
+//! Promise: every signature has a result, in the order of the fields. Failure: no answer of the DNS is `temperror`, a
+//! signature or key that cannot be used `permerror`, each with its reason.
 
 use stentor_dkim::{FieldIndex, Signature, SignatureError, VerifyError, verify};
 

@@ -1,4 +1,6 @@
 //! Public keys of signatures: the questions for them, and their records.
+//!
+//! Promise: at most [`RECORDS_MAX`] records of a name are read, and the first usable one counts.
 
 use stentor_dkim::{KeyRecordError, PublicKey, Signature, record_name};
 

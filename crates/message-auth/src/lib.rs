@@ -20,7 +20,7 @@ mod method;
 mod report;
 mod reverse;
 mod scan;
-mod spf;
+pub mod spf;
 #[cfg(test)]
 mod tests;
 mod verification;
@@ -28,7 +28,10 @@ mod verification;
 pub use arc::ArcResult;
 pub use author::AUTHOR_DOMAINS_MAX;
 pub use dkim::{DkimResult, SignatureFacts};
-pub use dmarc::{DestinationSearch, DestinationStep, DmarcPolicy, DmarcResult, PublishedRecord, ReportAddress};
+pub use dmarc::{
+    DestinationSearch, DestinationStep, DmarcPolicy, DmarcRecord, DmarcResult, PublishedRecord, ReportAddress, TreeWalk,
+    WalkStep, report_domain,
+};
 pub use dns::{DnsQuestion, QUESTIONS_MAX, RecordAnswer, RecordKind};
 pub use method::MethodResult;
 pub use report::{Disposition, FIELD, Report, SpfIdentity, SpfResult};

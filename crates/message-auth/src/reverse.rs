@@ -1,8 +1,11 @@
 //! Names of the client's address: PTR records whose names have that address (RFC 8601 section 2.7.3, RFC 7208 section
 //! 5.5).
+//!
+//! Promise: at most [`NAMES_MAX`] names are looked up. Failure: a name whose look-up fails is not confirmed.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
+
+use stentor_mail::domain::reverse_name;
 
 use crate::dns::{Inquiry, Pending, RecordAnswer, RecordKind};
 use crate::method::MethodResult;
@@ -15,24 +18,6 @@ const IPREV_NAMES_MAX: usize = 4;
 /// Type of the records of an address's family.
 pub(crate) fn address_kind(client: IpAddr) -> RecordKind {
     if client.is_ipv4() { RecordKind::A } else { RecordKind::Aaaa }
-}
-
-/// Name of the PTR records of an address.
-pub(crate) fn reverse_name(client: IpAddr) -> String {
-    match client {
-        IpAddr::V4(v4) => {
-            let [a, b, c, d] = v4.octets();
-            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
-        }
-        IpAddr::V6(v6) => {
-            let mut name = String::with_capacity(72);
-            for octet in v6.octets().iter().rev() {
-                // Writing to a string cannot fail.
-                let _ = write!(name, "{:x}.{:x}.", octet & 15, octet >> 4);
-            }
-            name + "ip6.arpa"
-        }
-    }
 }
 
 /// Names of an address.
@@ -79,16 +64,4 @@ pub(crate) fn iprev(inquiry: &Inquiry<'_>, client: IpAddr) -> Result<MethodResul
         () if names.has_names => MethodResult::Fail,
         () => MethodResult::PermError,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_addresses() {
-        assert_eq!(reverse_name("192.0.2.1".parse().unwrap()), "1.2.0.192.in-addr.arpa");
-        let name = reverse_name("2001:db8::cb01".parse().unwrap());
-        assert_eq!(name, "1.0.b.c.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa");
-    }
 }

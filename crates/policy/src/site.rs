@@ -6,6 +6,7 @@
 //! apply to each source address.
 
 use stentor_mail::address::{AddressError, normalise_domain};
+use stentor_mail::domain::is_at_or_below;
 
 /// Limits of one rule; `None`: the rule does not set the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -109,17 +110,13 @@ impl SiteRules {
     pub fn limits<'a>(&self, hosts: impl IntoIterator<Item = &'a str>) -> SiteRule {
         for host in hosts {
             let host = host.trim_end_matches('.');
-            let mut found = self.rules.iter().filter(|(suffix, _)| is_below(host, suffix)).peekable();
+            let mut found = self.rules.iter().filter(|(suffix, _)| is_at_or_below(host, suffix)).peekable();
             if found.peek().is_some() {
                 return found.fold(NOTHING, |all, (_, rule)| all.over(*rule));
             }
         }
         NOTHING
     }
-}
-
-fn is_below(host: &str, suffix: &str) -> bool {
-    host.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! DNS lists (RFC 5782): lookups and the meaning of their answers.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use stentor_mail::address::normalise_domain;
+use stentor_mail::domain::reverse_labels;
 
 use crate::answers::{AnswerPattern, listings};
 use crate::names::{NAME_BYTES_MAX, is_fqdn};
@@ -86,19 +86,7 @@ impl DnsList {
 
     /// The query about an address: its octets, or nibbles for IPv6 (section 2.4), in reverse.
     pub fn of_client(&self, client: IpAddr) -> Question {
-        let mut name = String::with_capacity(NIBBLES_BYTES + self.zone.len());
-        match client.to_canonical() {
-            IpAddr::V4(v4) => {
-                let [a, b, c, d] = v4.octets();
-                let _ = write!(name, "{d}.{c}.{b}.{a}.");
-            }
-            IpAddr::V6(v6) => {
-                for octet in v6.octets().iter().rev() {
-                    let _ = write!(name, "{:x}.{:x}.", octet & 15, octet >> 4);
-                }
-            }
-        }
-        self.ask(&(name + &self.zone))
+        self.ask(&format!("{}.{}", reverse_labels(client.to_canonical()), self.zone))
     }
 
     /// The query about a name. Lists of domains have neither addresses nor names of a single label.

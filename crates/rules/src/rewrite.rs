@@ -10,6 +10,7 @@
 
 use stentor_addresses::{AddressRole, ExpansionTarget, parse};
 use stentor_mail::address::Address;
+use stentor_mail::domain::is_at_or_below;
 use stentor_mail::reply::Reply;
 
 use crate::addresses::{Masquerade, extension};
@@ -177,9 +178,7 @@ impl Masquerade {
     /// The address without hidden subdomains, if it has any.
     fn address(&self, address: &Address) -> Option<Address> {
         let (local, domain) = (address.local(), address.domain());
-        let (is_hidden, parent) = self.domains.iter().find(|(_, parent)| {
-            domain.strip_suffix(&**parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        })?;
+        let (is_hidden, parent) = self.domains.iter().find(|(_, parent)| is_at_or_below(domain, parent))?;
         let is_excepted = self.exceptions.iter().any(|name| name.eq_ignore_ascii_case(local));
         if !is_hidden || is_excepted || domain == &**parent {
             return None;

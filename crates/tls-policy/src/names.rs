@@ -3,6 +3,7 @@
 use std::fmt;
 
 use stentor_mail::address::{AddressError, normalise_domain};
+use stentor_mail::domain::is_at_or_below;
 
 /// A host name or a pattern: `mx.example.com`, or `.example.com` for all names below it, but not itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,9 +25,7 @@ impl HostPattern {
     pub fn matches(&self, name: &str) -> bool {
         match self {
             HostPattern::Exact(own) => own == name,
-            HostPattern::Below(suffix) => {
-                name.strip_suffix(&**suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
-            }
+            HostPattern::Below(suffix) => name.len() > suffix.len() + 1 && is_at_or_below(name, suffix),
         }
     }
 }

@@ -10,12 +10,12 @@ mod file;
 mod tests;
 
 use regex::{RegexSet, RegexSetBuilder, SetMatches};
+use stentor_mail::domain::is_at_or_below;
 
 use self::file::EnhancedPattern;
 pub use self::file::{BounceRuleError, FILE_BYTES_MAX};
 use crate::blocklists;
 use crate::cause::BounceCause;
-use crate::provider;
 use crate::reply::{BounceReply, ReplyWords};
 
 /// The rules that are used unless a file replaces them.
@@ -176,7 +176,8 @@ impl CompiledRule {
         let has = |patterns: &[usize]| patterns.iter().any(|pattern| facts.matches.matched(*pattern));
         let is_code = || facts.code.is_some_and(|code| self.codes.contains(&code));
         let is_enhanced = || facts.enhanced.is_some_and(|code| self.enhanced.iter().any(|known| known.matches(code)));
-        let is_provider = || self.providers.iter().any(|domain| provider::is_within(facts.host, domain));
+        let host = facts.host.trim_end_matches('.');
+        let is_provider = || self.providers.iter().any(|domain| is_at_or_below(host, domain));
         (self.texts.is_empty() || has(&self.texts))
             && (self.codes.is_empty() || is_code())
             && (self.enhanced.is_empty() || is_enhanced())

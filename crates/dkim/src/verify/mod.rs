@@ -13,10 +13,10 @@ mod tags;
 use std::collections::HashMap;
 
 use aws_lc_rs::digest::{Context, SHA256};
-pub use public_key::{KeyRecordError, PublicKey};
+pub use public_key::{KeyRecord, KeyRecordError, PublicKey};
 pub use signature::{Signature, SignatureError, SignatureKind};
 use stentor_mime::field;
-pub use tags::TagList;
+pub use tags::{TagError, TagList};
 
 use self::public_key::RSA_SIGNATURE_BYTES_MIN;
 use crate::body::HashedBody;

@@ -4,7 +4,7 @@ use aws_lc_rs::digest::Digest;
 use aws_lc_rs::signature::{ED25519, RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, UnparsedPublicKey};
 use base64ct::{Base64, Encoding};
 
-use super::tags::TagList;
+use super::tags::{TagError, TagList};
 use crate::key::Algorithm;
 
 /// Octets of a signature by the shortest RSA key that counts (RFC 8301 section 3.2: 1024 bits).
@@ -14,7 +14,13 @@ pub(super) const RSA_SIGNATURE_BYTES_MIN: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRecordError {
     #[error("malformed key record")]
-    Malformed,
+    Tags(#[source] TagError),
+    #[error("key record does not begin with v=DKIM1")]
+    Version,
+    #[error("key record has no p=")]
+    NoKey,
+    #[error("malformed key")]
+    Encoding,
     #[error("key revoked")]
     Revoked,
     #[error("unknown key type")]
@@ -23,6 +29,60 @@ pub enum KeyRecordError {
     Hash,
     #[error("key is not for mail")]
     Service,
+}
+
+/// A key record, of which only version and syntax are known to be right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    tags: TagList,
+    /// `p=` without white space; empty: revoked.
+    pub key: String,
+}
+
+impl KeyRecord {
+    /// Parses the text of a record.
+    ///
+    /// # Errors
+    /// It is not a key record.
+    pub fn parse(text: &[u8]) -> Result<KeyRecord, KeyRecordError> {
+        let tags = TagList::parse(text).map_err(KeyRecordError::Tags)?;
+        if let Some(version) = tags.value("v")
+            && (version != "DKIM1" || tags.names().next() != Some("v"))
+        {
+            return Err(KeyRecordError::Version);
+        }
+        let key = tags.compact("p").ok_or(KeyRecordError::NoKey)?;
+        Ok(KeyRecord { tags, key })
+    }
+
+    /// Type of the key, `k=`.
+    pub fn key_type(&self) -> &str {
+        self.tags.value("k").unwrap_or("rsa")
+    }
+
+    /// The list of hashes, if it excludes SHA-256.
+    pub fn other_hashes(&self) -> Option<&str> {
+        self.list_without("h", &["sha256"])
+    }
+
+    /// The list of services, if it excludes mail.
+    pub fn other_services(&self) -> Option<&str> {
+        self.list_without("s", &["*", "email"])
+    }
+
+    /// Whether `t=` has a flag: `y` for tests, `s` for no subdomains in `i=`.
+    pub fn has_flag(&self, flag: &str) -> bool {
+        self.tags.value("t").is_some_and(|flags| flags.split(':').any(|one| one.trim() == flag))
+    }
+
+    /// Names of all tags, in order.
+    pub fn tag_names(&self) -> impl Iterator<Item = &str> {
+        self.tags.names()
+    }
+
+    fn list_without(&self, tag: &str, wanted: &[&str]) -> Option<&str> {
+        self.tags.value(tag).filter(|list| !list.split(':').any(|one| wanted.contains(&one.trim())))
+    }
 }
 
 /// A published key.
@@ -39,34 +99,22 @@ impl PublicKey {
     ///
     /// # Errors
     /// The key cannot be used.
-    pub fn parse(record: &[u8]) -> Result<PublicKey, KeyRecordError> {
-        let tags = TagList::parse(record).ok_or(KeyRecordError::Malformed)?;
-        if let Some(version) = tags.value("v")
-            && (version != "DKIM1" || tags.first() != Some("v"))
-        {
-            return Err(KeyRecordError::Malformed);
-        }
-        let algorithm = match tags.value("k") {
-            None | Some("rsa") => Algorithm::RsaSha256,
-            Some("ed25519") => Algorithm::Ed25519Sha256,
-            Some(_) => return Err(KeyRecordError::KeyType),
-        };
-        let lists = |tag: &str, wanted: &[&str]| {
-            tags.value(tag).is_none_or(|list| list.split(':').any(|one| wanted.contains(&one.trim())))
-        };
-        if !lists("h", &["sha256"]) {
+    pub fn parse(text: &[u8]) -> Result<PublicKey, KeyRecordError> {
+        let record = KeyRecord::parse(text)?;
+        let all = [Algorithm::RsaSha256, Algorithm::Ed25519Sha256];
+        let algorithm = all.into_iter().find(|one| one.key_type() == record.key_type());
+        let algorithm = algorithm.ok_or(KeyRecordError::KeyType)?;
+        if record.other_hashes().is_some() {
             return Err(KeyRecordError::Hash);
         }
-        if !lists("s", &["*", "email"]) {
+        if record.other_services().is_some() {
             return Err(KeyRecordError::Service);
         }
-        let text = tags.compact("p").ok_or(KeyRecordError::Malformed)?;
-        if text.is_empty() {
+        if record.key.is_empty() {
             return Err(KeyRecordError::Revoked);
         }
-        let octets = Base64::decode_vec(&text).map_err(|_| KeyRecordError::Malformed)?;
-        let is_strict = tags.value("t").is_some_and(|list| list.split(':').any(|flag| flag.trim() == "s"));
-        Ok(PublicKey { algorithm, octets, is_strict })
+        let octets = Base64::decode_vec(&record.key).map_err(|_| KeyRecordError::Encoding)?;
+        Ok(PublicKey { algorithm, octets, is_strict: record.has_flag("s") })
     }
 
     /// Whether the key made a signature of the hash.
@@ -93,10 +141,11 @@ mod tests {
         assert_eq!(PublicKey::parse(b"p=AAAA").unwrap().algorithm, Algorithm::RsaSha256);
         for (record, why) in [
             ("v=DKIM1; p=", KeyRecordError::Revoked),
-            ("v=DKIM2; p=AAAA", KeyRecordError::Malformed),
-            ("p=AAAA; v=DKIM1", KeyRecordError::Malformed),
-            ("v=DKIM1", KeyRecordError::Malformed),
-            ("p=*", KeyRecordError::Malformed),
+            ("v=DKIM2; p=AAAA", KeyRecordError::Version),
+            ("p=AAAA; v=DKIM1", KeyRecordError::Version),
+            ("v=DKIM1", KeyRecordError::NoKey),
+            ("v=DKIM1; p", KeyRecordError::Tags(TagError::Pair("p".to_owned()))),
+            ("p=*", KeyRecordError::Encoding),
             ("k=dsa; p=AAAA", KeyRecordError::KeyType),
             ("h=sha1; p=AAAA", KeyRecordError::Hash),
             ("s=tlsrpt; p=AAAA", KeyRecordError::Service),

@@ -2,6 +2,7 @@
 //! 4.1).
 
 use base64ct::{Base64, Encoding};
+use stentor_mail::domain::is_at_or_below;
 use stentor_mime::field;
 
 use super::tags::TagList;
@@ -79,7 +80,7 @@ impl Signature {
     /// It cannot be verified.
     pub fn parse(kind: SignatureKind, whole: &[u8]) -> Result<Signature, SignatureError> {
         let (_, value) = field::split(whole).ok_or(SignatureError::Tags)?;
-        let tags = TagList::parse(value).ok_or(SignatureError::Tags)?;
+        let tags = TagList::parse(value).map_err(|_| SignatureError::Tags)?;
         let is_seal = kind == SignatureKind::ArcSeal;
         match (kind, tags.value("v")) {
             (SignatureKind::Dkim, Some("1")) | (SignatureKind::ArcMessage | SignatureKind::ArcSeal, None) => {}
@@ -198,6 +199,5 @@ fn identity_domain(tags: &TagList, domain: &str) -> Result<Option<String>, Signa
     let Some(identity) = tags.compact("i") else { return Ok(None) };
     let (_, of) = identity.rsplit_once('@').ok_or(SignatureError::Identity)?;
     let of = of.to_ascii_lowercase();
-    let is_within = of == domain || of.strip_suffix(domain).is_some_and(|before| before.ends_with('.'));
-    if is_within { Ok(Some(of)) } else { Err(SignatureError::Identity) }
+    if is_at_or_below(&of, domain) { Ok(Some(of)) } else { Err(SignatureError::Identity) }
 }

@@ -2,23 +2,17 @@
 //!
 //! A record that receivers cannot evaluate is reported as that, and not also as one that permits no address.
 
-mod macros;
-mod record;
-mod syntax;
 mod walk;
 
 use std::net::IpAddr;
 
-use record::{Qualifier, Record, SpfMechanism};
+use stentor_message_auth::MethodResult;
+use stentor_message_auth::spf::{LOOKUPS_MAX, MX_HOSTS_MAX, SpfMechanism, SpfRecord, VOIDS_MAX};
 use walk::{Sender, SpfProblem, Walk, WalkEnd, records, walk};
 
 use crate::check::{Check, Findings};
 use crate::lookups::{Lookup, Lookups};
 use crate::source::Source;
-
-/// Limits of RFC 7208 section 4.6.4.
-const LOOKUPS_MAX: usize = 10;
-const VOIDS_MAX: usize = 2;
 
 /// A name whose record counts.
 #[derive(Debug, Clone, Copy)]
@@ -106,14 +100,14 @@ fn judge(end: &WalkEnd, address: IpAddr, published: &Published<'_>, out: &mut Fi
     }
     limits(walk, domain, out);
     let is_broken = walk.is_broken() || walk.lookups > LOOKUPS_MAX || walk.voids.len() > VOIDS_MAX;
-    if !is_broken && end.result != Qualifier::Pass {
-        let what = format!("SPF gives {} for the source address {address}", end.result.name());
+    if !is_broken && end.result != MethodResult::Pass {
+        let what = format!("SPF gives {} for the source address {address}", end.result.word());
         out.add(Check::SpfSource, domain, what, format!("publish {}", published.with_term(&network(address))));
     }
-    let Ok(record) = Record::parse(published.text) else { return };
-    let last = record.terms.iter().find(|term| term.mechanism == SpfMechanism::All);
+    let Ok(record) = SpfRecord::parse(published.text) else { return };
+    let last = record.directives.iter().find(|term| term.mechanism == SpfMechanism::All);
     let is_open = match last {
-        Some(term) => term.qualifier == Qualifier::Neutral,
+        Some(term) => term.result == MethodResult::Neutral,
         None => record.redirect.is_none(),
     };
     if is_open {
@@ -153,8 +147,7 @@ fn report(problem: &SpfProblem, out: &mut Findings) {
         }
         SpfProblem::ManyMx { domain } => {
             let what = format!("the SPF record has an `mx` term for {domain}, which has too many MX hosts");
-            let next =
-                format!("name their networks with `ip4` and `ip6` instead; at most {} hosts", walk::MX_HOSTS_MAX);
+            let next = format!("name their networks with `ip4` and `ip6` instead; at most {MX_HOSTS_MAX} hosts");
             out.add(Check::SpfMx, domain, what, next);
         }
         SpfProblem::Ptr { domain, term } => {

@@ -5,15 +5,16 @@
 
 use std::net::IpAddr;
 
-use super::macros::{MacroValues, expand};
-use super::record::{HostTerm, Qualifier, Record, SpfMechanism, Term, is_spf};
-use super::syntax::SyntaxError;
+use stentor_mail::domain::is_at_or_below;
+use stentor_message_auth::MethodResult;
+use stentor_message_auth::spf::{
+    DomainSpec, HostTerm, MX_HOSTS_MAX, MacroValues, SpfDirective, SpfMechanism, SpfRecord, SpfSyntaxError, is_spf,
+};
+
 use crate::lookups::{Lookup, Lookups, Missing, plain};
 
 /// Look-ups after which no more records are followed; a valid record has at most ten.
 const WALK_LOOKUPS_MAX: usize = 30;
-/// Maximum hosts of an `mx` term (RFC 7208 section 4.6.4).
-pub const MX_HOSTS_MAX: usize = 10;
 /// A network at least as large permits a good part of the Internet.
 const WIDE_V4: u8 = 7;
 const WIDE_V6: u8 = 15;
@@ -83,14 +84,14 @@ pub fn records<'a>(lookups: &'a Lookups, domain: &str) -> Lookup<Vec<&'a [u8]>> 
 pub fn walk(lookups: &Lookups, sender: Sender<'_>) -> Lookup<WalkEnd> {
     let mut walker = Walker { lookups, sender, walk: Walk::default(), path: Vec::new() };
     let result = walker.visit(&plain(sender.domain), "")?;
-    Ok(WalkEnd { walk: walker.walk, result: result.unwrap_or(Qualifier::Neutral) })
+    Ok(WalkEnd { walk: walker.walk, result: result.unwrap_or(MethodResult::Neutral) })
 }
 
 /// Result of a walk.
 #[derive(Debug)]
 pub struct WalkEnd {
     pub walk: Walk,
-    pub result: Qualifier,
+    pub result: MethodResult,
 }
 
 struct Walker<'a> {
@@ -109,7 +110,7 @@ impl Walker<'_> {
     }
 
     /// Visits a domain's record, which `term` names. Returns the first match.
-    fn visit(&mut self, domain: &str, term: &str) -> Lookup<Option<Qualifier>> {
+    fn visit(&mut self, domain: &str, term: &str) -> Lookup<Option<MethodResult>> {
         if self.path.iter().any(|other| other == domain) {
             self.problem(SpfProblem::Loop { domain: domain.to_owned() });
             return Ok(None);
@@ -126,9 +127,9 @@ impl Walker<'_> {
                 return Ok(None);
             }
         };
-        let record = match Record::parse(text) {
+        let record = match SpfRecord::parse(text) {
             Ok(record) => record,
-            Err(SyntaxError(why)) => {
+            Err(SpfSyntaxError(why)) => {
                 self.problem(SpfProblem::Syntax { domain: domain.to_owned(), why });
                 return Ok(None);
             }
@@ -140,81 +141,78 @@ impl Walker<'_> {
     }
 
     /// Visits all terms, so that their questions are asked together. A failure ends the walk, but only after them.
-    fn terms(&mut self, record: &Record, domain: &str) -> Lookup<Option<Qualifier>> {
+    fn terms(&mut self, record: &SpfRecord<'_>, domain: &str) -> Lookup<Option<MethodResult>> {
         let (mut result, mut missing) = (None, None);
-        for term in &record.terms {
+        for term in &record.directives {
             match self.matches(term, domain) {
-                Ok(true) => result = result.or(Some(term.qualifier)),
+                Ok(true) => result = result.or(Some(term.result)),
                 Ok(false) => {}
                 Err(Missing::Pending) if missing.is_some() => {}
                 Err(why) => missing = Some(why),
             }
         }
-        let has_all = record.terms.iter().any(|term| term.mechanism == SpfMechanism::All);
+        let has_all = record.directives.iter().any(|term| term.mechanism == SpfMechanism::All);
         if let Some(redirect) = record.redirect.as_ref().filter(|_| !has_all) {
             self.walk.lookups += 1;
-            let target = self.expanded(redirect, domain).filter(|_| self.walk.lookups <= WALK_LOOKUPS_MAX);
-            match target {
-                Some(target) => match self.visit(&target, &format!("redirect={redirect}")) {
+            if self.walk.lookups <= WALK_LOOKUPS_MAX {
+                let target = self.expanded(redirect, domain);
+                match self.visit(&target, &format!("redirect={}", redirect.text)) {
                     Ok(found) => result = result.or(found),
                     Err(why) => missing = Some(why),
-                },
-                None => result = None,
+                }
+            } else {
+                result = None;
             }
         }
         missing.map_or(Ok(result), Err)
     }
 
-    fn matches(&mut self, term: &Term, domain: &str) -> Lookup<bool> {
+    fn matches(&mut self, term: &SpfDirective<'_>, domain: &str) -> Lookup<bool> {
         let client = self.sender.client;
-        if !matches!(term.mechanism, SpfMechanism::All | SpfMechanism::Ip(_)) {
+        if term.mechanism.needs_lookup() {
             self.walk.lookups += 1;
             if self.walk.lookups > WALK_LOOKUPS_MAX {
                 return Ok(false);
             }
         }
-        let is_pass = term.qualifier == Qualifier::Pass;
+        let is_pass = term.result == MethodResult::Pass;
         match &term.mechanism {
             SpfMechanism::All => {
                 if is_pass {
-                    self.problem(SpfProblem::PassAll { domain: domain.to_owned(), term: term.text.clone() });
+                    self.problem(SpfProblem::PassAll { domain: domain.to_owned(), term: term.text.to_owned() });
                 }
                 Ok(true)
             }
             SpfMechanism::Ip(network) => {
                 let wide = if network.address.is_ipv4() { WIDE_V4 } else { WIDE_V6 };
-                if is_pass && network.length <= wide {
-                    self.problem(SpfProblem::PassAll { domain: domain.to_owned(), term: term.text.clone() });
+                if is_pass && network.prefix_bits <= wide {
+                    self.problem(SpfProblem::PassAll { domain: domain.to_owned(), term: term.text.to_owned() });
                 }
                 Ok(network.has(client))
             }
             SpfMechanism::Include(spec) => {
-                let Some(target) = self.expanded(spec, domain) else { return Ok(false) };
-                Ok(self.visit(&target, &term.text)? == Some(Qualifier::Pass))
+                let target = self.expanded(spec, domain);
+                Ok(self.visit(&target, term.text)? == Some(MethodResult::Pass))
             }
             SpfMechanism::A(hosts) => {
-                let Some(target) = self.target(hosts, domain) else { return Ok(false) };
+                let target = self.target(hosts.domain.as_ref(), domain);
                 let addresses = self.lookups.addresses(&target)?;
                 self.count_void(&target, addresses.is_empty());
                 Ok(hosts.has(addresses, client))
             }
             SpfMechanism::Mx(hosts) => {
-                let Some(target) = self.target(hosts, domain) else { return Ok(false) };
+                let target = self.target(hosts.domain.as_ref(), domain);
                 self.matches_mx(&target, hosts)
             }
-            SpfMechanism::Ptr(_) => {
-                self.problem(SpfProblem::Ptr { domain: domain.to_owned(), term: term.text.clone() });
-                let target = match &term.mechanism {
-                    SpfMechanism::Ptr(Some(spec)) => self.expanded(spec, domain).unwrap_or_default(),
-                    _ => domain.to_owned(),
-                };
+            SpfMechanism::Ptr(spec) => {
+                self.problem(SpfProblem::Ptr { domain: domain.to_owned(), term: term.text.to_owned() });
+                let target = self.target(spec.as_ref(), domain);
                 let names = self.lookups.names(client)?;
                 self.count_void(&client.to_string(), names.is_empty());
-                let names = names.iter().map(|name| plain(name));
-                Ok(names.into_iter().any(|name| name == target || name.ends_with(&format!(".{target}"))))
+                Ok(names.iter().any(|name| is_at_or_below(&plain(name), &target)))
             }
             SpfMechanism::Exists(spec) => {
-                let Some(target) = self.expanded(spec, domain) else { return Ok(false) };
+                let target = self.expanded(spec, domain);
                 let addresses = self.lookups.addresses(&target)?;
                 self.count_void(&target, addresses.is_empty());
                 Ok(addresses.iter().any(IpAddr::is_ipv4))
@@ -222,7 +220,7 @@ impl Walker<'_> {
         }
     }
 
-    fn matches_mx(&mut self, target: &str, hosts: &HostTerm) -> Lookup<bool> {
+    fn matches_mx(&mut self, target: &str, hosts: &HostTerm<'_>) -> Lookup<bool> {
         let records = self.lookups.mx(target)?;
         self.count_void(target, records.is_empty());
         if records.len() > MX_HOSTS_MAX {
@@ -245,17 +243,14 @@ impl Walker<'_> {
         }
     }
 
-    fn target(&self, hosts: &HostTerm, domain: &str) -> Option<String> {
-        match &hosts.domain {
-            Some(spec) => self.expanded(spec, domain),
-            None => Some(domain.to_owned()),
-        }
+    fn target(&self, spec: Option<&DomainSpec<'_>>, domain: &str) -> String {
+        spec.map_or_else(|| domain.to_owned(), |spec| self.expanded(spec, domain))
     }
 
-    /// The domain of a term; its syntax was checked with the record's.
-    fn expanded(&self, spec: &str, domain: &str) -> Option<String> {
+    fn expanded(&self, spec: &DomainSpec<'_>, domain: &str) -> String {
         let Sender { client, helo, domain: sender_domain } = self.sender;
-        let values = MacroValues { local: "postmaster", sender_domain, domain, client, helo };
-        expand(spec, &values).ok().map(|name| plain(&name))
+        // `p` is deprecated; no receiver needs a name for it.
+        let values = MacroValues { local: "postmaster", sender_domain, domain, client, client_name: "unknown", helo };
+        plain(&spec.expand(&values))
     }
 }

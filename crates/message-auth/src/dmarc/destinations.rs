@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use super::record::{PolicyRecord, ReportAddress, report_addresses};
-use super::walk::{WalkStop, organizational, walk};
+use super::record::{DmarcRecord, ReportAddress};
+use super::{WalkStop, walk};
 use crate::dns::{DnsQuestion, Inquiry, KnownAnswers, RecordAnswer, RecordKind};
 
 /// Next step of a search.
@@ -50,9 +50,9 @@ impl DestinationSearch {
 
     fn search(&self, inquiry: &Inquiry<'_>) -> Result<(Vec<ReportAddress>, Vec<String>), WalkStop> {
         let records = texts(inquiry, &format!("_dmarc.{}", self.domain))?;
-        let mut policies = records.iter().filter(|text| PolicyRecord::parse(text).is_some());
+        let mut policies = records.iter().filter_map(|text| DmarcRecord::parse(text));
         let requested = match (policies.next(), policies.next()) {
-            (Some(record), None) => report_addresses(record).unwrap_or_default(),
+            (Some(record), None) => record.report_addresses(),
             // Several records are none.
             _ => Vec::new(),
         };
@@ -78,14 +78,14 @@ impl DestinationSearch {
             return Ok(Some(vec![requested.clone()]));
         }
         let texts = texts(inquiry, &format!("{}._report._dmarc.{host}", self.domain))?;
-        let Some(record) = texts.iter().find(|text| PolicyRecord::parse(text).is_some()) else { return Ok(None) };
-        match report_addresses(record) {
-            None => Ok(Some(vec![requested.clone()])),
-            Some(named) if named.is_empty() => Ok(Some(vec![requested.clone()])),
-            // Another host would have to permit it in its turn.
-            Some(named) if named.iter().any(|one| host_of(one).as_ref() != Some(&host)) => Ok(None),
-            Some(named) => Ok(Some(named)),
+        let Some(record) = texts.iter().find_map(|text| DmarcRecord::parse(text)) else { return Ok(None) };
+        let named = record.report_addresses();
+        if named.is_empty() {
+            return Ok(Some(vec![requested.clone()]));
         }
+        // Another host would have to permit it in its turn.
+        let is_elsewhere = named.iter().any(|one| host_of(one).as_ref() != Some(&host));
+        Ok(Some(named).filter(|_| !is_elsewhere))
     }
 
     /// Whether a host belongs to the organization of the domain.
@@ -95,7 +95,7 @@ impl DestinationSearch {
         }
         let (of_host, of_domain) = (walk(inquiry, host), walk(inquiry, &self.domain));
         let (of_host, of_domain) = (of_host?, of_domain?);
-        Ok(organizational(host, &of_host) == organizational(&self.domain, &of_domain))
+        Ok(of_host.organization() == of_domain.organization())
     }
 }
 

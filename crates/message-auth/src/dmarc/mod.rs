@@ -8,14 +8,14 @@ mod record;
 mod tests;
 mod walk;
 
+use stentor_mail::domain::is_at_or_below;
+
 pub use self::destinations::{DestinationSearch, DestinationStep};
-pub use self::record::{DmarcPolicy, ReportAddress};
-use self::record::{PolicyRecord, PublicSuffix};
-use self::walk::{PolicyDomain, WalkStop, organizational, walk};
+pub use self::record::{DmarcPolicy, DmarcRecord, ReportAddress, report_domain};
+pub use self::walk::{TreeWalk, WalkStep};
 use crate::dkim::DkimResult;
 use crate::dns::{Inquiry, Pending, RecordAnswer, RecordKind};
 use crate::method::MethodResult;
-use crate::spf::is_at_or_below;
 
 /// Domains that a message has been authenticated for, in lower case.
 #[derive(Debug, Clone, Default)]
@@ -74,18 +74,17 @@ pub struct PublishedRecord {
     pub requests_reports: bool,
 }
 
-impl From<&PolicyDomain> for PublishedRecord {
-    fn from(found: &PolicyDomain) -> PublishedRecord {
-        let record = found.record;
+impl PublishedRecord {
+    fn of(domain: &str, record: &DmarcRecord) -> PublishedRecord {
         PublishedRecord {
-            domain: found.domain.clone(),
+            domain: domain.to_owned(),
             policy: record.policy,
             subdomains: record.subdomains,
             missing_subdomains: record.missing_subdomains,
             is_dkim_strict: record.is_dkim_strict,
             is_spf_strict: record.is_spf_strict,
             is_test: record.is_test,
-            requests_reports: record.requests_reports,
+            requests_reports: !record.report_uris.is_empty(),
         }
     }
 }
@@ -107,6 +106,20 @@ impl DmarcResult {
     pub fn disposition(&self) -> DmarcPolicy {
         let is_applied = self.result == MethodResult::Fail && !self.is_test;
         self.policy.filter(|_| is_applied).unwrap_or(DmarcPolicy::None)
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WalkStop {
+    Pending,
+    /// A question failed.
+    Failed,
+}
+
+impl From<Pending> for WalkStop {
+    fn from(_: Pending) -> WalkStop {
+        WalkStop::Pending
     }
 }
 
@@ -132,18 +145,26 @@ pub fn prefetch(inquiry: &Inquiry<'_>, author: &str) {
     let _ = walk(inquiry, author);
 }
 
+fn walk<'d>(inquiry: &Inquiry<'_>, domain: &'d str) -> Result<TreeWalk<'d>, WalkStop> {
+    TreeWalk::of(domain, |name| match inquiry.ask(name, RecordKind::Txt)? {
+        RecordAnswer::Failed => Err(WalkStop::Failed),
+        answer => Ok(answer.texts().iter().map(AsRef::as_ref).collect()),
+    })
+}
+
 fn evaluate(
     inquiry: &Inquiry<'_>,
     author: &str,
     authenticated: &AuthenticatedDomains,
 ) -> Result<DmarcResult, WalkStop> {
     let found = walk(inquiry, author)?;
-    let organization = organizational(author, &found);
-    let Some(applied) = applied(author, organization, &found) else {
+    let organization = found.organization();
+    let applied = found.applied().and_then(|step| Some((step.domain, step.record.as_ref()?)));
+    let Some((at, record)) = applied.filter(|(_, record)| !record.is_ignored) else {
         return Ok(DmarcResult::without_policy(author, MethodResult::None));
     };
-    let policy = policy(inquiry, author, applied)?;
-    let PolicyRecord { is_spf_strict, is_dkim_strict, is_test, .. } = applied.record;
+    let policy = if at == author { record.policy } else { policy_below(inquiry, author, record)? };
+    let DmarcRecord { is_spf_strict, is_dkim_strict, is_test, .. } = *record;
     let aligns = |domain: &str, is_strict: bool| -> Result<bool, WalkStop> {
         if domain == author {
             return Ok(true);
@@ -152,7 +173,7 @@ fn evaluate(
         if is_strict || !is_at_or_below(domain, organization) {
             return Ok(false);
         }
-        Ok(organizational(domain, &walk(inquiry, domain)?) == organization)
+        Ok(walk(inquiry, domain)?.organization() == organization)
     };
     let is_spf_aligned = authenticated.spf.as_deref().map_or(Ok(false), |domain| aligns(domain, is_spf_strict));
     // All questions are asked before the first answer is used.
@@ -173,7 +194,7 @@ fn evaluate(
         // What could not be found out did not pass.
         is_spf_aligned: is_spf_aligned.unwrap_or(false),
         is_dkim_aligned: is_dkim_aligned.unwrap_or(false),
-        record: Some(applied.into()),
+        record: Some(PublishedRecord::of(at, record)),
     })
 }
 
@@ -187,23 +208,11 @@ fn any(one: Result<bool, WalkStop>, other: Result<bool, WalkStop>) -> Result<boo
     }
 }
 
-/// The record that applies: the author's own, its organization's, or that of its public suffix.
-fn applied<'a>(author: &str, organization: &str, found: &'a [PolicyDomain]) -> Option<&'a PolicyDomain> {
-    let of = |domain: &str| found.iter().find(|one| one.domain == domain);
-    let suffix = || found.iter().find(|one| one.record.public_suffix == PublicSuffix::Yes);
-    of(author).or_else(|| of(organization)).or_else(suffix)
-}
-
-/// The policy of a record for the author's domain.
-fn policy(inquiry: &Inquiry<'_>, author: &str, applied: &PolicyDomain) -> Result<DmarcPolicy, WalkStop> {
-    let record = &applied.record;
-    if applied.domain == author {
-        return Ok(record.policy);
-    }
-    let of_subdomains = record.subdomains.unwrap_or(record.policy);
+/// The policy of a record for a domain below that of the record.
+fn policy_below(inquiry: &Inquiry<'_>, author: &str, record: &DmarcRecord) -> Result<DmarcPolicy, WalkStop> {
     match record.missing_subdomains {
         Some(policy) if !exists(inquiry, author)? => Ok(policy),
-        _ => Ok(of_subdomains),
+        _ => Ok(record.subdomains.unwrap_or(record.policy)),
     }
 }
 

@@ -40,42 +40,6 @@ fn dkim(domain: &str) -> AuthenticatedDomains {
 }
 
 #[test]
-fn a_walk_asks_for_at_most_eight_domains() {
-    assert_eq!(walk::targets("a.mail.example.com"), ["a.mail.example.com", "mail.example.com", "example.com", "com"]);
-    let long = "a.b.c.d.e.f.g.h.i.j.mail.example.com";
-    let all = walk::targets(long);
-    assert_eq!(all.len(), 8);
-    assert_eq!((all[0], all[1], all[7]), (long, "g.h.i.j.mail.example.com", "com"));
-    assert_eq!(walk::targets("com"), ["com"]);
-}
-
-#[test]
-fn organizational_domains_are_those_of_the_walk() {
-    let of = |zone: &[(&str, &str)], domain: &str| {
-        let mut answers = KnownAnswers::default();
-        for at in walk::targets(domain) {
-            let question = DnsQuestion { name: format!("_dmarc.{at}").into(), kind: RecordKind::Txt };
-            let answer = answer(zone, &question);
-            answers.add(question, answer);
-        }
-        let found = walk(&Inquiry::new(&answers), domain).unwrap();
-        organizational(domain, &found).to_owned()
-    };
-    let mail = ("_dmarc.mail.example.com", "v=DMARC1; p=none");
-    let org = ("_dmarc.example.com", "v=DMARC1; p=none");
-    let domain = "a.mail.example.com";
-    // The examples of RFC 9989 section 4.10.2.
-    assert_eq!(of(&[mail, org], domain), "example.com");
-    assert_eq!(of(&[("_dmarc.com", "v=DMARC1; psd=y")], domain), "example.com");
-    assert_eq!(of(&[("_dmarc.mail.example.com", "v=DMARC1; psd=n"), org], domain), "mail.example.com");
-    assert_eq!(of(&[mail, org, ("_dmarc.com", "v=DMARC1; psd=y")], domain), "example.com");
-    assert_eq!(of(&[], domain), domain);
-    // Two records of a name are none; a suffix that sends mail is its own organization.
-    assert_eq!(of(&[mail, org, org], domain), "mail.example.com");
-    assert_eq!(of(&[("_dmarc.a.mail.example.com", "v=DMARC1; psd=y")], domain), domain);
-}
-
-#[test]
 fn alignment_is_strict_or_relaxed() {
     let zone = [("_dmarc.example.com", "v=DMARC1; p=reject; aspf=s")];
     let result = |author: &str, of: &AuthenticatedDomains| evaluated(&zone, author, of).result;

@@ -1,13 +1,15 @@
 //! Domains with macros in SPF records (RFC 7208 section 7).
+//!
+//! Promise: an expansion has at most 253 octets. Failure: a malformed macro makes the record invalid.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::dns::NAME_BYTES_MAX;
 
-/// A record with syntax errors, a permanent error (section 4.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SyntaxError;
+/// Why a record is not valid, a permanent error (section 4.6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpfSyntaxError(pub String);
 
 /// Characters that may divide a value into parts.
 const DELIMITERS: &[u8] = b".-+,/_=";
@@ -43,10 +45,15 @@ enum Piece {
 
 /// A domain in a record, which may have macros.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DomainSpec(Vec<Piece>);
+pub struct DomainSpec<'r> {
+    /// As written.
+    pub text: &'r str,
+    pieces: Vec<Piece>,
+}
 
 /// Values of the macros.
-pub(super) struct MacroValues<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct MacroValues<'a> {
     /// Local part and domain of the sender.
     pub local: &'a str,
     pub sender_domain: &'a str,
@@ -57,30 +64,32 @@ pub(super) struct MacroValues<'a> {
     pub helo: &'a str,
 }
 
-impl DomainSpec {
-    pub(super) fn parse(text: &str) -> Result<DomainSpec, SyntaxError> {
+impl<'r> DomainSpec<'r> {
+    pub(super) fn parse(text: &'r str) -> Result<DomainSpec<'r>, SpfSyntaxError> {
         let pieces = pieces(text)?;
-        match pieces.last() {
-            Some(Piece::Macro(_)) => Ok(DomainSpec(pieces)),
-            Some(Piece::Text(end)) if ends_in_top_level(end) => Ok(DomainSpec(pieces)),
-            _ => Err(SyntaxError),
-        }
+        let is_domain = match pieces.last() {
+            Some(Piece::Macro(_)) => true,
+            Some(Piece::Text(end)) => ends_in_top_level(end),
+            None => false,
+        };
+        let bad = || SpfSyntaxError("its domain is not valid".to_owned());
+        is_domain.then_some(DomainSpec { text, pieces }).ok_or_else(bad)
     }
 
     /// Checks the text of an unknown modifier.
-    pub(super) fn check_macros(text: &str) -> Result<(), SyntaxError> {
+    pub(super) fn check_macros(text: &str) -> Result<(), SpfSyntaxError> {
         pieces(text).map(drop)
     }
 
     /// Whether the client's name is needed.
-    pub(super) fn needs_client_name(&self) -> bool {
-        self.0.iter().any(|piece| matches!(piece, Piece::Macro(one) if one.letter == Letter::ClientName))
+    pub fn needs_client_name(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Macro(one) if one.letter == Letter::ClientName))
     }
 
     /// Returns the domain; of a name that is too long, labels on the left are cut (section 7.3).
-    pub(super) fn expand(&self, values: &MacroValues<'_>) -> String {
+    pub fn expand(&self, values: &MacroValues<'_>) -> String {
         let mut name = String::new();
-        for piece in &self.0 {
+        for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => name.push_str(text),
                 Piece::Macro(one) => one.expand(values, &mut name),
@@ -107,13 +116,14 @@ fn ends_in_top_level(text: &str) -> bool {
         && bytes.iter().any(|octet| !octet.is_ascii_digit())
 }
 
-fn pieces(text: &str) -> Result<Vec<Piece>, SyntaxError> {
+fn pieces(text: &str) -> Result<Vec<Piece>, SpfSyntaxError> {
+    let bad = |what: String| SpfSyntaxError(format!("{what} is not valid"));
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         if !c.is_ascii_graphic() {
-            return Err(SyntaxError);
+            return Err(bad("its domain".to_owned()));
         }
         if c != '%' {
             literal.push(c);
@@ -125,15 +135,16 @@ fn pieces(text: &str) -> Result<Vec<Piece>, SyntaxError> {
             Some(b'_') => literal.push(' '),
             Some(b'-') => literal.push_str("%20"),
             Some(b'{') => {
-                let (inner, behind) = rest[2..].split_once('}').ok_or(SyntaxError)?;
+                let (inner, behind) = rest[2..].split_once('}').ok_or_else(|| bad("its last macro".to_owned()))?;
                 if !literal.is_empty() {
                     pieces.push(Piece::Text(std::mem::take(&mut literal)));
                 }
-                pieces.push(Piece::Macro(Macro::parse(inner)?));
+                let parsed = Macro::parse(inner).ok_or_else(|| bad(format!("the macro {{{inner}}}")))?;
+                pieces.push(Piece::Macro(parsed));
                 rest = behind;
                 continue;
             }
-            _ => return Err(SyntaxError),
+            _ => return Err(bad("a macro".to_owned())),
         }
         rest = &rest[2..];
     }
@@ -144,8 +155,8 @@ fn pieces(text: &str) -> Result<Vec<Piece>, SyntaxError> {
 }
 
 impl Macro {
-    fn parse(inner: &str) -> Result<Macro, SyntaxError> {
-        let first = inner.chars().next().ok_or(SyntaxError)?;
+    fn parse(inner: &str) -> Option<Macro> {
+        let first = inner.chars().next()?;
         let letter = match first.to_ascii_lowercase() {
             's' => Letter::Sender,
             'l' => Letter::LocalPart,
@@ -155,7 +166,7 @@ impl Macro {
             'p' => Letter::ClientName,
             'v' => Letter::Family,
             'h' => Letter::Helo,
-            _ => return Err(SyntaxError),
+            _ => return None,
         };
         let rest = &inner[1..];
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -166,15 +177,15 @@ impl Macro {
             digits => Some(digits.parse::<usize>().unwrap_or(usize::MAX)).filter(|parts| *parts > 0),
         };
         if parts.is_none() && !digits.is_empty() {
-            return Err(SyntaxError);
+            return None;
         }
         let is_reversed = rest.starts_with(['r', 'R']);
         let delimiters = if is_reversed { &rest[1..] } else { rest };
         if !delimiters.bytes().all(|octet| DELIMITERS.contains(&octet)) {
-            return Err(SyntaxError);
+            return None;
         }
         let is_escaped = first.is_ascii_uppercase();
-        Ok(Macro { letter, is_escaped, parts, is_reversed, delimiters: delimiters.to_owned() })
+        Some(Macro { letter, is_escaped, parts, is_reversed, delimiters: delimiters.to_owned() })
     }
 
     fn expand(&self, values: &MacroValues<'_>, out: &mut String) {
@@ -218,6 +229,47 @@ fn escape(value: &str, out: &mut String) {
         } else {
             // Writing to a string cannot fail.
             let _ = write!(out, "%{octet:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(text: &str) -> String {
+        let spec = DomainSpec { text, pieces: pieces(text).unwrap() };
+        spec.expand(&MacroValues {
+            local: "strong-bad",
+            sender_domain: "email.example.com",
+            domain: "email.example.com",
+            client: "192.0.2.3".parse().unwrap(),
+            client_name: "mx.example.org",
+            helo: "mx.example.com",
+        })
+    }
+
+    /// Section 7.4.
+    #[test]
+    fn examples_of_the_rfc() {
+        for (text, wanted) in [
+            ("%{s}", "strong-bad@email.example.com"),
+            ("%{d4}", "email.example.com"),
+            ("%{d2}", "example.com"),
+            ("%{dr}", "com.example.email"),
+            ("%{d2r}", "example.email"),
+            ("%{l-}", "strong.bad"),
+            ("%{lr-}", "bad.strong"),
+            ("%{l1r-}", "strong"),
+            ("%{ir}.%{v}._spf.%{d2}", "3.2.0.192.in-addr._spf.example.com"),
+            ("a%%b", "a%b"),
+        ] {
+            assert_eq!(expanded(text), wanted, "{text}");
+        }
+        let long = format!("{}.%{{d}}", "a.".repeat(200));
+        assert!(expanded(&long).len() <= NAME_BYTES_MAX && expanded(&long).ends_with(".example.com"));
+        for bad in ["%", "%x", "%{x}", "%{d0}", "%{d", "%{d!}"] {
+            assert!(DomainSpec::parse(bad).unwrap_err().0.ends_with("is not valid"), "{bad}");
         }
     }
 }

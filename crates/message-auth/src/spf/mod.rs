@@ -13,18 +13,20 @@ mod tests;
 
 use std::net::IpAddr;
 
-use self::macros::{DomainSpec, MacroValues, SyntaxError};
-use self::record::{Mechanism, PrefixLengths, Record};
+use stentor_mail::domain::is_at_or_below;
+
+pub use self::macros::{DomainSpec, MacroValues, SpfSyntaxError};
+pub use self::record::{HostTerm, SpfDirective, SpfMechanism, SpfNetwork, SpfRecord, is_spf};
 use crate::dns::{Inquiry, Pending, RecordAnswer, RecordKind, is_domain};
 use crate::method::MethodResult;
 use crate::reverse::{address_kind, spf_names};
 
 /// Maximum terms that need the DNS, in all records together (section 4.6.4).
-const LOOKUPS_MAX: usize = 10;
+pub const LOOKUPS_MAX: usize = 10;
 /// Maximum such terms whose name has no records.
-const VOIDS_MAX: usize = 2;
+pub const VOIDS_MAX: usize = 2;
 /// Maximum hosts of one MX term.
-const MX_HOSTS_MAX: usize = 10;
+pub const MX_HOSTS_MAX: usize = 10;
 
 /// Who sends mail.
 #[derive(Debug, Clone, Copy)]
@@ -52,8 +54,8 @@ impl From<Pending> for Stop {
     }
 }
 
-impl From<SyntaxError> for Stop {
-    fn from(_: SyntaxError) -> Stop {
+impl From<SpfSyntaxError> for Stop {
+    fn from(_: SpfSyntaxError) -> Stop {
         Stop::PermError
     }
 }
@@ -89,12 +91,12 @@ impl<'a> Evaluation<'a> {
         if *answer == RecordAnswer::Failed {
             return Err(Stop::TempError);
         }
-        let mut records = answer.texts().iter().filter(|text| record::is_spf(text));
+        let mut records = answer.texts().iter().filter(|text| is_spf(text));
         let Some(text) = records.next() else { return Ok(MethodResult::None) };
         if records.next().is_some() {
             return Err(Stop::PermError);
         }
-        let record = Record::parse(text)?;
+        let record = SpfRecord::parse(text)?;
         for directive in &record.directives {
             if self.matches(&directive.mechanism, domain)? {
                 return Ok(directive.result);
@@ -109,57 +111,56 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn matches(&mut self, mechanism: &Mechanism, domain: &str) -> Result<bool, Stop> {
-        if !matches!(mechanism, Mechanism::All | Mechanism::Ip4(..) | Mechanism::Ip6(..)) {
+    fn matches(&mut self, mechanism: &SpfMechanism<'_>, domain: &str) -> Result<bool, Stop> {
+        if mechanism.needs_lookup() {
             self.count_lookup()?;
         }
         let client = self.request.client;
         match mechanism {
-            Mechanism::All => Ok(true),
-            Mechanism::Ip4(network, length) => Ok(is_within(client, (*network).into(), *length)),
-            Mechanism::Ip6(network, length) => Ok(is_within(client, (*network).into(), *length)),
-            Mechanism::Include(spec) => {
+            SpfMechanism::All => Ok(true),
+            SpfMechanism::Ip(network) => Ok(network.has(client)),
+            SpfMechanism::Include(spec) => {
                 let target = self.expand(Some(spec), domain)?;
                 match self.domain(&target)? {
                     MethodResult::None => Err(Stop::PermError),
                     result => Ok(result == MethodResult::Pass),
                 }
             }
-            Mechanism::A(spec, lengths) => {
-                let target = self.expand(spec.as_ref(), domain)?;
-                let answer = self.ask(&target, address_kind(client))?;
-                Ok(self.has_address(answer, *lengths))
+            SpfMechanism::A(term) => {
+                let target = self.expand(term.domain.as_ref(), domain)?;
+                Ok(term.has(self.ask(&target, address_kind(client))?.addresses(), client))
             }
-            Mechanism::Mx(spec, lengths) => {
-                let target = self.expand(spec.as_ref(), domain)?;
-                self.matches_mx(&target, *lengths)
+            SpfMechanism::Mx(term) => {
+                let target = self.expand(term.domain.as_ref(), domain)?;
+                self.matches_mx(&target, term)
             }
-            Mechanism::Ptr(spec) => {
-                let target = self.expand(spec.as_ref(), domain)?.to_ascii_lowercase();
+            SpfMechanism::Ptr(spec) => {
+                let target = self.expand(spec.as_ref(), domain)?;
                 let names = spf_names(self.inquiry, client)?;
-                Ok(names.iter().any(|name| is_at_or_below(&name.to_ascii_lowercase(), &target)))
+                Ok(names.iter().any(|name| is_at_or_below(name, &target)))
             }
-            Mechanism::Exists(spec) => {
+            SpfMechanism::Exists(spec) => {
                 let target = self.expand(Some(spec), domain)?;
                 Ok(!self.ask(&target, RecordKind::A)?.addresses().is_empty())
             }
         }
     }
 
-    fn matches_mx(&mut self, target: &str, lengths: PrefixLengths) -> Result<bool, Stop> {
+    fn matches_mx(&mut self, target: &str, term: &HostTerm<'_>) -> Result<bool, Stop> {
         let hosts = self.ask(target, RecordKind::Mx)?.hosts();
         if hosts.len() > MX_HOSTS_MAX {
             return Err(Stop::PermError);
         }
         // All hosts are looked up at the same time.
-        let kind = address_kind(self.request.client);
+        let client = self.request.client;
+        let kind = address_kind(client);
         let answers: Vec<_> = hosts.iter().map(|host| self.inquiry.ask(host, kind)).collect();
         for answer in answers {
             let answer = answer?;
             if *answer == RecordAnswer::Failed {
                 return Err(Stop::TempError);
             }
-            if self.has_address(answer, lengths) {
+            if term.has(answer.addresses(), client) {
                 return Ok(true);
             }
         }
@@ -178,19 +179,13 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn has_address(&self, answer: &RecordAnswer, lengths: PrefixLengths) -> bool {
-        let client = self.request.client;
-        let length = if client.is_ipv4() { lengths.v4 } else { lengths.v6 };
-        answer.addresses().iter().any(|address| is_within(client, *address, length))
-    }
-
     fn count_lookup(&mut self) -> Result<(), Stop> {
         self.lookups += 1;
         if self.lookups > LOOKUPS_MAX { Err(Stop::PermError) } else { Ok(()) }
     }
 
     /// Returns the domain of a term; without one, the domain itself.
-    fn expand(&self, spec: Option<&DomainSpec>, domain: &str) -> Result<String, Stop> {
+    fn expand(&self, spec: Option<&DomainSpec<'_>>, domain: &str) -> Result<String, Stop> {
         let Some(spec) = spec else { return Ok(domain.to_owned()) };
         let name = if spec.needs_client_name() { self.client_name(domain)? } else { String::new() };
         let SpfRequest { client, helo, local, domain: sender_domain } = self.request;
@@ -201,30 +196,9 @@ impl<'a> Evaluation<'a> {
     /// The client's name for macros: the domain itself, one below it, or any other.
     fn client_name(&self, domain: &str) -> Result<String, Stop> {
         let names = spf_names(self.inquiry, self.request.client)?;
-        let domain = domain.to_ascii_lowercase();
-        let same = names.iter().find(|name| name.eq_ignore_ascii_case(&domain));
-        let below = || names.iter().find(|name| is_at_or_below(&name.to_ascii_lowercase(), &domain));
+        let same = names.iter().find(|name| name.eq_ignore_ascii_case(domain));
+        let below = || names.iter().find(|name| is_at_or_below(name, domain));
         let name = same.or_else(below).or_else(|| names.first());
         Ok(name.map_or_else(|| "unknown".to_owned(), ToString::to_string))
-    }
-}
-
-/// Whether a name is a domain or below it; both in lower case.
-pub(crate) fn is_at_or_below(name: &str, domain: &str) -> bool {
-    name == domain || name.strip_suffix(domain).is_some_and(|before| before.ends_with('.'))
-}
-
-/// Whether the first bits of two addresses of one family are the same.
-fn is_within(client: IpAddr, network: IpAddr, length: u8) -> bool {
-    match (client, network) {
-        (IpAddr::V4(client), IpAddr::V4(network)) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            (client.to_bits() ^ network.to_bits()) & mask == 0
-        }
-        (IpAddr::V6(client), IpAddr::V6(network)) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            (client.to_bits() ^ network.to_bits()) & mask == 0
-        }
-        _ => false,
     }
 }

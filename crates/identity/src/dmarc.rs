@@ -1,11 +1,10 @@
 //! DMARC (RFC 9989): the record that applies to From, its reports, and the alignment of DKIM and SPF with From.
+//!
+//! Records and the walk are those of receivers ([`TreeWalk`]). A record that they read with defaults for malformed tags
+//! is a fault here. Promise: at most [`DESTINATIONS_MAX`] destinations of reports are examined.
 
-mod record;
-mod walk;
-
-pub(crate) use walk::{TreeWalk, tree_walk};
-
-use record::{DmarcRecord, PolicyMode, is_dmarc};
+use stentor_mail::domain::is_at_or_below;
+use stentor_message_auth::{DmarcPolicy, DmarcRecord, TreeWalk, report_domain};
 
 use crate::check::{Check, Findings};
 use crate::lookups::{Lookup, Lookups};
@@ -22,20 +21,26 @@ pub(crate) struct Authenticated<'a> {
     pub return_paths: &'a [String],
 }
 
+fn tree_walk<'d>(lookups: &Lookups, domain: &'d str) -> Lookup<TreeWalk<'d>> {
+    TreeWalk::of(domain, |name| Ok(lookups.texts(name)?.iter().map(Vec::as_slice).collect()))
+}
+
 /// Judges the record of a domain in From, and what it needs.
 pub(crate) fn examine(lookups: &Lookups, domain: &str, by: Authenticated<'_>, out: &mut Findings) -> Lookup<()> {
     let walk = tree_walk(lookups, domain)?;
     let policy = applied(&walk, domain, out);
     if let Some(applied) = &policy {
         judge(applied, domain, out);
-        let ends = applied.policy.rua.iter().take(DESTINATIONS_MAX).map(|uri| destination(lookups, applied, uri, out));
+        let ends =
+            applied.record.report_uris.iter().take(DESTINATIONS_MAX).map(|uri| destination(lookups, applied, uri, out));
         let ends: Vec<Lookup<()>> = ends.collect();
         for end in ends {
             end?;
         }
     }
-    let (strict_dkim, strict_spf) =
-        policy.as_ref().map_or((false, false), |applied| (applied.policy.strict_dkim, applied.policy.strict_spf));
+    let record = policy.as_ref().map(|applied| applied.record);
+    let strict_dkim = record.is_some_and(|record| record.is_dkim_strict);
+    let strict_spf = record.is_some_and(|record| record.is_spf_strict);
     let author = Author { domain, walk: &walk };
     if !by.signatures.is_empty() && !any_aligned(lookups, author, by.signatures.iter().copied(), strict_dkim)? {
         let what = format!("no signature is aligned with From: DMARC accepts none of {}", by.signatures.join(", "));
@@ -54,7 +59,7 @@ pub(crate) fn examine(lookups: &Lookups, domain: &str, by: Authenticated<'_>, ou
 #[derive(Clone, Copy)]
 struct Author<'a> {
     domain: &'a str,
-    walk: &'a TreeWalk,
+    walk: &'a TreeWalk<'a>,
 }
 
 fn any_aligned<'a>(
@@ -72,65 +77,52 @@ fn any_aligned<'a>(
     let organization = author.walk.organization();
     // A domain that is not below the organization's cannot have the same one.
     domains.try_fold(false, |is_any, other| {
-        let may_be = other == organization || other.ends_with(&format!(".{organization}"));
-        Ok(is_any || may_be && tree_walk(lookups, other)?.organization() == organization)
+        Ok(is_any || is_at_or_below(other, organization) && tree_walk(lookups, other)?.organization() == organization)
     })
 }
 
 /// The record that applies, and where it is.
 struct AppliedPolicy<'a> {
-    policy: &'a DmarcRecord,
+    record: &'a DmarcRecord,
     domain: &'a str,
-    mode: PolicyMode,
+    policy: DmarcPolicy,
 }
 
-fn applied<'a>(walk: &'a TreeWalk, domain: &str, out: &mut Findings) -> Option<AppliedPolicy<'a>> {
-    let own = walk.step(domain)?;
-    if own.records > 1 {
+fn applied<'a>(walk: &'a TreeWalk<'a>, domain: &str, out: &mut Findings) -> Option<AppliedPolicy<'a>> {
+    if walk.own().records > 1 {
         let next = format!("keep one TXT record at _dmarc.{domain} that begins with v=DMARC1");
         out.add(Check::DmarcSeveral, domain, "several DMARC records: receivers use none of them", next);
         return None;
     }
-    let organization = walk.organization();
-    let step = match walk.step(organization)? {
-        _ if own.records == 1 => own,
-        // The record of the public suffix applies where there is no other.
-        of_organization if of_organization.records == 0 => walk.suffix_step().unwrap_or(of_organization),
-        of_organization => of_organization,
+    let Some((at, record)) = walk.applied().and_then(|step| Some((step.domain, step.record.as_ref()?))) else {
+        let text = format!("v=DMARC1; p=none; rua=mailto:postmaster@{domain}");
+        let next = format!("publish `_dmarc.{domain}. IN TXT \"{text}\"`, later with p=quarantine or p=reject");
+        out.add(Check::DmarcMissing, domain, format!("no DMARC record applies to {domain}"), next);
+        return None;
     };
-    match &step.policy {
-        None => {
-            let text = format!("v=DMARC1; p=none; rua=mailto:postmaster@{domain}");
-            let next = format!("publish `_dmarc.{domain}. IN TXT \"{text}\"`, later with p=quarantine or p=reject");
-            out.add(Check::DmarcMissing, domain, format!("no DMARC record applies to {domain}"), next);
-            None
-        }
-        Some(Err(why)) => {
-            let next = format!("correct the record at _dmarc.{}", step.domain);
-            out.add(Check::DmarcSyntax, &step.domain, format!("the DMARC record is not valid: {why}"), next);
-            None
-        }
-        Some(Ok(policy)) => {
-            let mode = if step.domain == domain { policy.mode } else { policy.subdomains.unwrap_or(policy.mode) };
-            Some(AppliedPolicy { policy, domain: &step.domain, mode })
-        }
+    if let Some(why) = &record.fault {
+        let next = format!("correct the record at _dmarc.{at}");
+        out.add(Check::DmarcSyntax, at, format!("the DMARC record is not valid: {why}"), next);
+        return None;
     }
+    let policy = if at == domain { record.policy } else { record.subdomains.unwrap_or(record.policy) };
+    Some(AppliedPolicy { record, domain: at, policy })
 }
 
 fn judge(applied: &AppliedPolicy<'_>, domain: &str, out: &mut Findings) {
-    let AppliedPolicy { policy, domain: at, mode } = *applied;
-    let record = format!("_dmarc.{at}");
-    if mode == PolicyMode::None {
+    let AppliedPolicy { record, domain: at, policy } = *applied;
+    let name = format!("_dmarc.{at}");
+    if policy == DmarcPolicy::None {
         let what = format!("the DMARC policy for {domain} is none: forged mail is accepted");
-        let next = format!("publish p=quarantine or p=reject at {record} when the reports show that our mail passes");
+        let next = format!("publish p=quarantine or p=reject at {name} when the reports show that our mail passes");
         out.add(Check::DmarcPolicy, at, what, next);
     }
-    if policy.is_test || policy.percentage.is_some_and(|percentage| percentage < 100) {
+    if record.is_test || record.percentage.is_some_and(|percentage| percentage < 100) {
         let what = "the DMARC record has `t=y` or `pct`: the policy is not applied to all mail";
-        out.add(Check::DmarcTest, at, what, format!("remove `t` and `pct` from {record}"));
+        out.add(Check::DmarcTest, at, what, format!("remove `t` and `pct` from {name}"));
     }
-    if policy.rua.is_empty() {
-        let next = format!("add rua=mailto:ADDRESS to {record}");
+    if record.report_uris.is_empty() {
+        let next = format!("add rua=mailto:ADDRESS to {name}");
         out.add(Check::DmarcReports, at, "the DMARC record requests no reports", next);
     }
 }
@@ -138,12 +130,12 @@ fn judge(applied: &AppliedPolicy<'_>, domain: &str, out: &mut Findings) {
 /// Checks a destination of reports: its syntax, and that another organization agrees (RFC 9990 section 4).
 fn destination(lookups: &Lookups, applied: &AppliedPolicy<'_>, uri: &str, out: &mut Findings) -> Lookup<()> {
     let at = applied.domain;
-    let Some(host) = record::destination_domain(uri) else {
+    let Some(host) = report_domain(uri) else {
         let next = format!("write rua=mailto:ADDRESS at _dmarc.{at}, several with commas");
         out.add(Check::DmarcRua, at, format!("the destination of reports \"{uri}\" is not valid"), next);
         return Ok(());
     };
-    if host == at || host.ends_with(&format!(".{at}")) {
+    if is_at_or_below(&host, at) {
         return Ok(());
     }
     let (own, theirs) = (tree_walk(lookups, at)?, tree_walk(lookups, &host)?);
@@ -151,7 +143,7 @@ fn destination(lookups: &Lookups, applied: &AppliedPolicy<'_>, uri: &str, out: &
         return Ok(());
     }
     let name = format!("{at}._report._dmarc.{host}");
-    if !lookups.texts(&name)?.iter().any(|text| is_dmarc(text)) {
+    if !lookups.texts(&name)?.iter().any(|text| DmarcRecord::parse(text).is_some()) {
         let what = format!("{host} does not agree to get reports about {at}");
         let next = format!("let {host} publish `{name}. IN TXT \"v=DMARC1\"`, or change rua at _dmarc.{at}");
         out.add(Check::DmarcExternal, at, what, next);
