@@ -33,6 +33,7 @@ hostname = "{hostname}"
 client_networks = ["127.0.0.1/32"]
 [listen]
 smtp = ["127.0.0.1:{port}"]
+{listen}
 [http]
 {http}
 [dns]
@@ -62,17 +63,17 @@ def free_port():
 
 
 class Server:
-    """Runs until the `with` ends. `sections`: TOML behind the usual sections; `files`: {name: text} beside the configuration; `http`: the
-    keys of [http]."""
+    """Runs until the `with` ends. `sections`: TOML behind the usual sections; `files`: {name: text} beside the configuration; `http`,
+    `listen`: keys of these sections."""
 
     def __init__(
-        self, binary, names, host_port=25, sections="", files=None, hostname="mx.stentor.test", retry=RETRY, start=True, http="listen = []",
+        self, binary, names, host_port=25, sections="", files=None, hostname="mx.stentor.test", retry=RETRY, start=True, http="listen = []", listen="",
     ):
         self.binary = binary
         self.folder = tempfile.mkdtemp(prefix="field-")
         self.port = free_port()
         servers = names if isinstance(names, list) else [names]
-        values = {"hostname": hostname, "port": self.port, "host_port": host_port or self.port, "http": http}
+        values = {"hostname": hostname, "port": self.port, "host_port": host_port or self.port, "http": http, "listen": listen}
         text = CONFIGURATION.format(name_servers=json.dumps(servers), **values) + retry + sections
         for name, content in {"stentor.toml": text, **(files or {})}.items():
             with open(os.path.join(self.folder, name), "w") as file:
