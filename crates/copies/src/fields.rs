@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn names_are_encoded_and_folded_and_add_no_field() {
-        let own = OwnFields::new(vec![FieldTemplate::parse("To: {mailbox}").unwrap()]).unwrap();
+        let own = CopyFields::new(vec![FieldTemplate::parse("To: {mailbox}").unwrap()]).unwrap();
         assert!(own.have_names());
         let written = |name: &str, recipient: &str| {
             let values = CopyValues {

@@ -29,8 +29,8 @@ pub use arc::ArcResult;
 pub use author::AUTHOR_DOMAINS_MAX;
 pub use dkim::{DkimResult, SignatureFacts};
 pub use dmarc::{
-    DestinationSearch, DestinationStep, DmarcPolicy, DmarcRecord, DmarcResult, PublishedRecord, ReportAddress, TreeWalk,
-    WalkStep, report_domain,
+    DestinationSearch, DestinationStep, DmarcPolicy, DmarcRecord, DmarcResult, PublishedRecord, ReportAddress,
+    TreeWalk, WalkStep, report_domain,
 };
 pub use dns::{DnsQuestion, QUESTIONS_MAX, RecordAnswer, RecordKind};
 pub use method::MethodResult;

@@ -16,8 +16,8 @@ use stentor_config::duration_s;
 use stentor_control::format::plural;
 use stentor_control::suppression_view::{ENTRIES_MAX, NO_LIST, ROWS_DEFAULT, ROWS_MAX};
 use stentor_control::{
-    Client, ControlError, ControlReply, SuppressionRemoval, NewSuppression, NewSuppressions, Request, SuppressionName,
-    SuppressionOptions, SuppressionRequest,
+    Client, ControlError, ControlReply, NewSuppression, NewSuppressions, Request, SuppressionName, SuppressionOptions,
+    SuppressionRemoval, SuppressionRequest,
 };
 use stentor_registry::csv::{CsvDefaults, entry_line, header_line};
 use stentor_registry::csv_reader::{CsvLine, CsvReader};

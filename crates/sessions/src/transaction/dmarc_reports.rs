@@ -181,6 +181,7 @@ mod tests {
                 selector: "s1".to_owned(),
                 algorithm: "rsa-sha256",
                 text: String::new(),
+                fields: Vec::new(),
             }),
         };
         Report {
@@ -200,6 +201,7 @@ mod tests {
             arc: ArcResult { result: MethodResult::None, reason: None, sets: 0 },
             dmarc: Vec::new(),
             has_more_authors: false,
+            copies: Vec::new(),
         }
     }
 
