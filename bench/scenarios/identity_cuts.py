@@ -23,6 +23,7 @@ from sinks import free_port
 from sources import SENDER, message, post
 
 CUTS = 500
+KINDS = ("kill", "power")
 # Rounds in which a control must lose something.
 BLIND_ROUNDS_MAX = 10
 SUBSCRIBERS = 2_000
@@ -57,7 +58,7 @@ class Cuts:
         for program in ("xfs_io", "eatmydata"):
             if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
                 raise CannotHere(f"{program} is missing: apt-get install xfsprogs eatmydata")
-        for kind in ("kill", "power"):
+        for kind in KINDS:
             with Life(bench, kind, is_control=False) as life:
                 lost = [what for _ in range(CUTS) for what in life.cut()]
                 answered = dict(life.answered)
@@ -228,7 +229,9 @@ class Life:
         except (OSError, ValueError):
             return False
         if not is_done:
-            self.refused.append(key)
+            # A disk without power refuses changes, until the server is killed.
+            if self.kind != "power":
+                self.refused.append(key)
             return False
         with self.lock:
             self.expected[key] = is_there

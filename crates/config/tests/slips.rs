@@ -37,6 +37,19 @@ fn rules_on_content_take_no_tables() {
 }
 
 #[test]
+fn keys_of_copies_and_suppression_that_contradict_each_other_are_said() {
+    let sender =
+        |keys: &str| said(&format!("[http]\nlink_base = \"https://l.example\"\n[senders.\"a.example\"]\n{keys}\n"));
+    assert_eq!(sender("transactional = true"), "");
+    let found = sender("transactional = true\none_click = true");
+    assert!(found.contains("`transactional` and `one_click`") && found.lines().count() == 1, "{found}");
+    let found = sender("copy_fields = [\"To: {mailbox}\"]");
+    assert!(found.contains("`{list}` and `{mailbox}` in `copy_fields` are for [lists.NAME]"), "{found}");
+    let list = "[lists.news]\naddress = \"news@l.example\"\nsubscribers = \"news\"\ntransactional = true\n";
+    assert!(said(list).contains("transactional"), "{}", said(list));
+}
+
+#[test]
 fn a_misspelt_source_of_an_action_is_said_once() {
     let found = said("[[rules]]\nsender = \"table:nosuch\"\n");
     assert!(found.contains("there is no table \"nosuch\"") && found.lines().count() == 1, "{found}");

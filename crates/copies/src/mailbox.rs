@@ -34,11 +34,12 @@ fn unquoted(text: &str) -> String {
     text.chars().filter(keep).collect()
 }
 
-/// Whether a character may be in a name: no control characters, and none that changes the direction of the text, with
-/// which a name could pretend to be another.
+/// Whether a character may be in a name: no control characters, no place of octets that could not be decoded, and none
+/// that changes the direction of the text, with which a name could pretend to be another.
 fn is_shown(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let is_directed = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_separator = matches!(c, '\u{2028}' | '\u{2029}');
+    !c.is_control() && !is_directed && !is_separator && c != char::REPLACEMENT_CHARACTER
 }
 
 /// Returns `Name <address>`, or the address alone without a name.
