@@ -67,6 +67,8 @@ impl fmt::Display for SuppressionMatch {
 
 pub struct SuppressionIndex {
     hasher: RandomState,
+    /// Tables of a kind and a kind of subject, one after the other: those with few entries stay in the processor's
+    /// cache, so that a look-up waits only for the large ones.
     shards: Vec<RwLock<Table>>,
     /// Number of entries by kind and kind of subject.
     counts: [[AtomicUsize; SUBJECT_KINDS]; KINDS],
@@ -76,7 +78,7 @@ impl Default for SuppressionIndex {
     fn default() -> SuppressionIndex {
         SuppressionIndex {
             hasher: RandomState::new(),
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shards: (0..KINDS * SUBJECT_KINDS * SHARDS).map(|_| RwLock::default()).collect(),
             counts: Default::default(),
         }
     }
@@ -105,13 +107,21 @@ impl SuppressionIndex {
             (Kind::SenderDomain, Some(sender_domain).filter(|domain| !domain.is_empty())),
         ];
         let domain = &address[domain_of(address)..];
+        let has_any =
+            |kind: Kind, subject: SubjectKind| self.counts[kind as usize][subject as usize].load(Ordering::Acquire) > 0;
+        // Each text is hashed once, and only if there are such entries.
+        let mut subjects = [(SubjectKind::Address, address, None), (SubjectKind::Domain, domain, None)];
         for (kind, value) in scopes {
             let Some(value) = value else { continue };
-            for (subject, text) in [(SubjectKind::Address, address), (SubjectKind::Domain, domain)] {
-                if self.counts[kind as usize][subject as usize].load(Ordering::Acquire) == 0 {
+            let mut scope = None;
+            for (subject, text, of_subject) in &mut subjects {
+                if !has_any(kind, *subject) {
                     continue;
                 }
-                if let Some(reason) = self.get(self.hash(kind, value, subject, text), now) {
+                let scope = *scope.get_or_insert_with(|| self.hash_of_scope(kind, value));
+                let of_subject = *of_subject.get_or_insert_with(|| self.hash_folded(text));
+                let key = IndexKey { hash: mixed(scope, of_subject), kind, subject: *subject };
+                if let Some(reason) = self.get(&key, now) {
                     return Some(SuppressionMatch { scope: matched(kind), reason });
                 }
             }
@@ -139,27 +149,28 @@ impl SuppressionIndex {
         let key = self.key(subject, scope);
         // At the second that follows; a time beyond 2106 is never.
         let ends_s = expires.map_or(0, |ms| u32::try_from(ms.div_ceil(1_000).max(1)).unwrap_or(0));
-        if self.shard(key.hash).write().insert(key.hash, IndexEntry { ends_s, reason: reason as u8 }) {
+        if self.shard(&key).write().insert(key.hash, IndexEntry { ends_s, reason: reason as u8 }) {
             self.counts[key.kind as usize][key.subject as usize].fetch_add(1, Ordering::AcqRel);
         }
     }
 
     pub(crate) fn remove(&self, subject: &Subject, scope: &Scope) {
         let key = self.key(subject, scope);
-        if self.shard(key.hash).write().remove(key.hash) {
+        if self.shard(&key).write().remove(key.hash) {
             self.counts[key.kind as usize][key.subject as usize].fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    fn get(&self, hash: u64, now: Ms) -> Option<SuppressionReason> {
-        let entry = self.shard(hash).read().get(hash)?;
+    fn get(&self, key: &IndexKey, now: Ms) -> Option<SuppressionReason> {
+        let entry = self.shard(key).read().get(key.hash)?;
         let is_over = entry.ends_s != 0 && now / 1_000 >= Ms::from(entry.ends_s);
         SuppressionReason::ALL.get(usize::from(entry.reason)).copied().filter(|_| !is_over)
     }
 
-    fn shard(&self, hash: u64) -> &RwLock<Table> {
+    fn shard(&self, key: &IndexKey) -> &RwLock<Table> {
+        let tables = key.kind as usize * SUBJECT_KINDS + key.subject as usize;
         // The low bits: the high ones are the place within the table.
-        &self.shards[(hash & ((1 << SHARD_BITS) - 1)) as usize]
+        &self.shards[tables * SHARDS + (key.hash & ((1 << SHARD_BITS) - 1)) as usize]
     }
 
     fn key(&self, subject: &Subject, scope: &Scope) -> IndexKey {
@@ -173,23 +184,30 @@ impl SuppressionIndex {
             Subject::Address(address) => (SubjectKind::Address, &**address),
             Subject::Domain(domain) => (SubjectKind::Domain, &**domain),
         };
-        IndexKey { hash: self.hash(kind, value, subject, text), kind, subject }
+        let hash = mixed(self.hash_of_scope(kind, value), self.hash_folded(text));
+        IndexKey { hash, kind, subject }
     }
 
-    fn hash(&self, kind: Kind, value: &str, subject: SubjectKind, text: &str) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u8((kind as usize * SUBJECT_KINDS + subject as usize) as u8);
-        // A list's name is compared as it is.
-        if matches!(kind, Kind::List) {
-            hasher.write(value.as_bytes());
-        } else {
-            write_folded(&mut hasher, value);
+    fn hash_of_scope(&self, kind: Kind, value: &str) -> u64 {
+        match kind {
+            // A list's name is compared as it is.
+            Kind::List => self.hasher.hash_one(value.as_bytes()),
+            Kind::Everything | Kind::SenderAddress | Kind::SenderDomain => self.hash_folded(value),
         }
-        // No text has this octet.
-        hasher.write_u8(0xff);
-        write_folded(&mut hasher, text);
-        hasher.finish().max(1)
     }
+
+    /// Hashes a text with its ASCII letters in lower case.
+    fn hash_folded(&self, text: &str) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        write_folded(&mut hasher, text);
+        hasher.finish()
+    }
+}
+
+/// One hash of two: both halves of their product. Nobody knows either of them, so nobody can choose texts that collide.
+fn mixed(scope: u64, subject: u64) -> u64 {
+    let product = u128::from(scope) * u128::from(subject);
+    ((product >> 64) as u64 ^ product as u64).max(1)
 }
 
 fn matched(kind: Kind) -> MatchedScope {
@@ -200,7 +218,7 @@ fn matched(kind: Kind) -> MatchedScope {
     }
 }
 
-/// Hashes a text with its ASCII letters in lower case.
+/// Writes a text with its ASCII letters in lower case.
 fn write_folded(hasher: &mut impl Hasher, text: &str) {
     let mut buffer = [0; 64];
     for part in text.as_bytes().chunks(buffer.len()) {
