@@ -40,8 +40,7 @@ Act (most take --dry-run, to count first):
   queue-only, post  Accept mail without delivering it; pause or cancel a post
 Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
-  batchstat, bounces  Chart of a day; why mail was not delivered
-  dmarc             DMARC reports of others about our domains
+  batchstat, bounces, dmarc  Chart of a day; undelivered mail; DMARC reports
 Set up:
   explain, policy   What rules do with a recipient; replay of recent mail
   http-password, http-token  Hash a console password, create an API token

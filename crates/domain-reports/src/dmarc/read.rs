@@ -13,6 +13,7 @@ use quick_xml::events::Event;
 
 use super::report::{
     AggregateReport, DkimEntry, OverrideReason, PublishedPolicy, ReportDisposition, ReportRow, RowCount, SpfEntry,
+    is_text,
 };
 
 /// Maximum octets of a report after decompression.
@@ -158,7 +159,8 @@ impl ReportParser {
 
     fn text(&mut self, text: &str) {
         let free = TEXT_BYTES_MAX.saturating_sub(self.text.len());
-        self.text.push_str(&text[..text.floor_char_boundary(free)]);
+        let start = &text[..text.floor_char_boundary(free)];
+        self.text.extend(start.chars().filter(|c| is_text(*c)));
     }
 
     fn end(&mut self) -> Result<(), ReportError> {

@@ -121,6 +121,11 @@ pub struct AggregateReport {
     pub rows: Vec<RowCount>,
 }
 
+/// Whether a text of a report may have the character: XML forbids some, and terminals obey others.
+pub(super) fn is_text(c: char) -> bool {
+    !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
 impl AggregateReport {
     /// Identifies the report: one that is sent again has the same.
     pub fn key(&self) -> String {

@@ -264,6 +264,13 @@ fn hostile_input_is_refused_with_its_reason() {
         let shown = read_reports(changed.as_bytes()).err().map_or_else(String::new, |error| error.to_string());
         assert!(shown.starts_with(why) && shown.is_empty() == why.is_empty(), "{to}: {shown}");
     }
+    // What was read can be written and read again.
+    let control = RFC_9990.replace("Example.com</domain>", "&#1;a&#27;[2J.test&#xfffe;</domain>");
+    let report = read_xml(control.as_bytes()).unwrap();
+    assert_eq!(report.policy.domain, "a[2j.test");
+    assert_eq!(read_xml(write_xml(&report).as_bytes()).unwrap(), report);
+    let nothing = RFC_9990.replace("Example.com</domain>", "&#1;</domain>");
+    assert_eq!(read_reports(nothing.as_bytes()), Err(ReportError::Missing("policy_published/domain")));
     assert!(matches!(read_reports(&gzip(b"x")[..12]), Err(ReportError::Compressed(_))));
     let many = RFC_9990.replace("</feedback>", &("<record/>".repeat(3) + "</feedback>"));
     assert_eq!(read_reports(many.as_bytes()), Err(ReportError::Missing("source_ip")));

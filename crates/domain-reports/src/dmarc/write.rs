@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use quick_xml::escape::partial_escape;
 
 use super::count::DmarcCount;
-use super::report::{AggregateReport, PublishedPolicy, ReportRow, RowCount};
+use super::report::{AggregateReport, PublishedPolicy, ReportRow, RowCount, is_text};
 use crate::daily::DAY_MS;
 use crate::document::{DomainReport, ReportForm, Submitter, compressed};
 use crate::unique_id;
@@ -45,7 +45,7 @@ struct XmlText {
 
 impl XmlText {
     fn leaf(&mut self, name: &str, text: &str) {
-        let clean: String = text.chars().filter(|c| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}')).collect();
+        let clean: String = text.chars().filter(|c| is_text(*c)).collect();
         // Writing into a string cannot fail.
         let _ = writeln!(self.out, "{:1$}<{name}>{2}</{name}>", "", 2 * self.depth, partial_escape(clean.as_str()));
     }
