@@ -62,7 +62,7 @@ impl<'d> TreeWalk<'d> {
         Ok(TreeWalk(steps))
     }
 
-    /// The first domain.
+    /// The first domain, which every walk has.
     pub fn own(&self) -> &WalkStep<'d> {
         &self.0[0]
     }
