@@ -31,8 +31,6 @@ const STUCK_SHARE: f64 = 0.2;
 const FAILURES: u8 = 3;
 /// Limits hit longer ago are not reported.
 const LIMITS_MS: Ms = 3_600_000;
-/// Block lists named longer ago are not reported.
-const BLOCK_LISTS_MS: Ms = 24 * 3_600_000;
 /// Maximum characters shown of an operator's reason.
 const REASON_CHARS_MAX: usize = 200;
 /// A cause is growing if it has gained this many recipients, and by this factor.
@@ -55,7 +53,6 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     let mut found = Vec::new();
     conditions(core, &status.health, &mut found);
     disk(core, &mut found);
-    block_lists(core, status.now, &mut found);
     let domains = total.map_or(0, |_| failed_look_ups(&now));
     let is_named = names(core, &causes, domains, &mut found);
     sites(core, &now, status, is_named, &mut found).await;
@@ -121,26 +118,6 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
             cache; if so, do nothing; if not, turn the cache off or move data_dir to a disk that stores data before it \
             answers; `stentor-kit probe` measures a disk";
         found.push(Finding { id: FAST_SYNCS.to_owned(), ..Finding::new(Severity::Warning, what, next) });
-    }
-}
-
-/// Reports block lists named in replies: they list this server, its domains or its mail's contents, and other hosts use
-/// them too.
-fn block_lists(core: &Arc<Core>, now: Ms, found: &mut Vec<Finding>) {
-    for (list, named) in core.block_lists.all() {
-        let ago = now.saturating_sub(named.last);
-        if ago > BLOCK_LISTS_MS {
-            continue;
-        }
-        let (replies, ago) = (plural(named.replies, "reply"), span(ago));
-        let what = format!(
-            "on a block list: {list}, named by {replies}, last by {} {ago} ago: {}",
-            shortened(&named.host),
-            shortened(&named.reply)
-        );
-        let next = "find the reason and ask the list for removal; or send from an address that is not listed \
-            ([sources])";
-        found.push(Finding::new(Severity::Problem, what, next));
     }
 }
 

@@ -27,6 +27,7 @@ use stentor_records::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
+use crate::health::reputation;
 use crate::row_query::RowQuery;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::watch::{Overviews, Watch, traffic};
@@ -354,6 +355,7 @@ impl Operator {
     async fn report(&self, ReportOptions { id, view }: ReportOptions) -> Result<ControlReply, Problem> {
         let core = &self.core;
         let (hostname, now) = (core.settings().config.hostname.clone(), core.clock.now());
+        let is_all = id.is_none() && view.list.is_none();
         let rows: Vec<PostReport> = match id.as_deref().map(str::parse) {
             Some(Ok(id)) => report::post(core, id, view.rows_max, &Zone::utc()).await.into_iter().collect(),
             // Parsing was checked before.
@@ -365,10 +367,13 @@ impl Operator {
                 ErrorCode::NotFound,
                 format!("{id} is neither queued nor among the latest posts; try `stentor trace {id}`"),
             )),
-            _ => match lists::unknown(core, view.list.as_deref()).filter(|_| rows.is_empty()) {
-                Some(problem) => Err(problem),
-                None => Ok(ControlReply::Posts(Box::new(PostReports { hostname, now, rows }))),
-            },
+            _ => {
+                if let Some(problem) = lists::unknown(core, view.list.as_deref()).filter(|_| rows.is_empty()) {
+                    return Err(problem);
+                }
+                let complaints = if is_all { reputation::complaint_rows(core, now) } else { Vec::new() };
+                Ok(ControlReply::Posts(Box::new(PostReports { hostname, now, rows, complaints })))
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! Causes of undelivered mail: what a reply means, whose fault it is, and what a bounce or complaint reports.
 //!
 //! [`BounceRules`] names the cause of one reply; [`message::parse`] reads a whole message and classifies each
-//! recipient's reply; [`sums::BounceSums`] counts causes over records. Pure: octets, texts and records go in; the text
+//! recipient's reply; [`sums::BounceSums`] counts causes over records,
+//! [`complaints::ComplaintRates`] complaints. Pure: octets, texts and records go in; the text
 //! of the rules is an argument, or the built-in file.
 //!
 //! Promise: linear time and bounded memory for any reply and message. A cause comes with its confidence and its rule.
@@ -12,7 +13,9 @@
 pub mod blocklists;
 pub mod cause;
 pub mod cluster;
+pub mod complaints;
 pub mod message;
+pub mod note;
 pub mod provider;
 pub mod reply;
 pub mod rules;

@@ -110,6 +110,7 @@ pub struct BounceSums<'r> {
     rules: &'r BounceRules,
     since: Option<Ms>,
     until: Option<Ms>,
+    records: u64,
     counts: BTreeMap<SumKey, BounceCount>,
     clusters: BTreeMap<String, UnknownCluster>,
     blocked: BTreeMap<[String; 2], BlockedSource>,
@@ -124,6 +125,7 @@ impl<'r> BounceSums<'r> {
             rules,
             since,
             until,
+            records: 0,
             counts: BTreeMap::new(),
             clusters: BTreeMap::new(),
             blocked: BTreeMap::new(),
@@ -137,6 +139,7 @@ impl<'r> BounceSums<'r> {
         if self.since.is_some_and(|since| at < since) || self.until.is_some_and(|until| at >= until) {
             return;
         }
+        self.records += 1;
         if let Record::Attempt(attempt) = record {
             self.attempt(attempt);
         }
@@ -255,6 +258,11 @@ impl<'r> BounceSums<'r> {
                 blocked.sample = sample(attempt.reply);
             }
         }
+    }
+
+    /// Records of the period, of any kind.
+    pub fn records(&self) -> u64 {
+        self.records
     }
 
     /// Rows by subject and cause, those with most recipients first.

@@ -17,6 +17,7 @@ use stentor_rules::Rulebook;
 use stentor_sched::Backoff;
 
 use super::acme::AcmeConfig;
+use super::bounces::BouncesConfig;
 use super::call_ahead::CallAheadConfig;
 use super::diagnose::{Diagnostic, FilePosition};
 use super::dkim::DkimConfig;
@@ -85,6 +86,8 @@ pub struct Config {
     pub journal: JournalConfig,
     pub log: LogConfig,
     pub history: HistoryConfig,
+    /// `[bounces]`
+    pub bounces: BouncesConfig,
     pub control: ControlConfig,
     pub submission: SubmissionConfig,
     pub tls: TlsConfig,

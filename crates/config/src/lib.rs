@@ -12,6 +12,8 @@
 
 mod acme;
 mod addresses;
+mod bounce_rules;
+mod bounces;
 mod call_ahead;
 mod certificates;
 mod configuration;
@@ -69,6 +71,8 @@ use stentor_users::{FileKind, LIMIT_KEYS, Limits};
 use toml::de::DeTable;
 
 pub use acme::{AcmeChallenge, AcmeConfig};
+pub use bounce_rules::{RulesFileError, bounce_rules};
+pub use bounces::BouncesConfig;
 pub use call_ahead::{CallAheadConfig, UnverifiedAction};
 pub use configuration::{
     Config, DelayWarning, EightBit, HttpConfig, InetProtocols, ListConfig, ReadAccess, ReportConfig, ReportTo,

@@ -115,6 +115,7 @@ pub static RULES: &[ReloadRule] = {
         rule("journal", &["completion_sync_ms_max"], AtOnce),
         rule("log", &[], restart!(log)),
         rule("history", &[], restart!(history)),
+        rule("bounces", &[], AtOnce),
         rule("submission", &[], AtOnce),
         rule("submission", &["folder", "group"], ReloadEffect::Restart(keep_submission)),
         rule("tls", &[], NewConnections),

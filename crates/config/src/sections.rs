@@ -23,8 +23,8 @@ use super::raw::{Context, DAY_S, Section};
 use super::sending::FlowContext;
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, acme, call_ahead, cross, dkim, dns_lists, domain_reports, http, log, message_authentication, milters,
-    protection, quarantine, queue_only, same_name, security, sending, submission, tables, tls, webhooks,
+    Places, acme, bounces, call_ahead, cross, dkim, dns_lists, domain_reports, http, log, message_authentication,
+    milters, protection, quarantine, queue_only, same_name, security, sending, submission, tables, tls, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -82,6 +82,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let journal = journal(top.section("journal"));
     let log = log::log(top.section("log"), &tables);
     let history = log::history(top.section("history"));
+    let bounces = bounces::read(top.section("bounces"));
     let control = control(top.section("control"), &data_dir);
     let submission = submission::read(top.section("submission"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
@@ -126,6 +127,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         journal,
         log,
         history,
+        bounces,
         control,
         submission,
         tls,

@@ -600,6 +600,7 @@ fn the_example_is_sound_and_names_every_key() {
     assert_eq!(full_config.journal, default.journal);
     assert_eq!(full_config.log, default.log);
     assert_eq!(full_config.history, default.history);
+    assert_eq!(super::BouncesConfig { rules_file: None, ..full_config.bounces.clone() }, default.bounces);
     assert_eq!(full_config.control, default.control);
     assert_eq!(HttpConfig { link_base: None, ..full_config.http.clone() }, default.http);
     assert_eq!(full_config.dns.timeout_ms, default.dns.timeout_ms);

@@ -124,6 +124,11 @@ pub fn slot_ago(at: Option<Ms>, now: Ms) -> String {
     }
 }
 
+/// A small share in percent, with two decimals: `0.12 %`; `-` of nothing.
+pub fn percent(part: u64, total: u64) -> String {
+    if total == 0 { "-".to_owned() } else { format!("{:.2} %", part as f64 * 100.0 / total as f64) }
+}
+
 /// Formats `2026-11-21 10:54:25 UTC`, or in other zones `2026-11-21 11:54:25 +0100`.
 pub fn instant(ms: Ms, zone: &Zone) -> String {
     format!("{} {}", date_time(ms, zone), zone.label(ms))

@@ -56,8 +56,8 @@ pub use changes::ChangeScope;
 pub use client::{Client, ControlError};
 pub use dkim_view::{DkimRecordView, DkimRecords, DkimRequest, DkimRotateOptions};
 pub use observe::{
-    HostRow, Hosts, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, PostReports,
-    ReportOptions, TrafficOptions,
+    ComplaintView, HostRow, Hosts, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe,
+    PostReports, ReportOptions, TrafficOptions,
 };
 pub use posts::{FailedRcptView, PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};

@@ -367,4 +367,25 @@ pub struct PostReports {
     /// Newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<PostReport>,
+    /// Complaint rates of lists, sender domains and providers with complaints; omitted in a report on one post.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub complaints: Vec<ComplaintView>,
+}
+
+/// Complaints about delivered copies of one name in a window.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct ComplaintView {
+    /// `list`, `sender` (domain) or `provider` (organisational domain of the hosts that took the mail).
+    pub subject: String,
+    /// The list, domain or provider.
+    pub name: String,
+    /// `24h` or `30d`.
+    pub window: String,
+    /// Delivered copies.
+    pub delivered: u64,
+    /// Complaints of people who got a copy; the rate is their share of the delivered copies.
+    pub complaints: u64,
+    /// Complaints that prove no copy; not in the rate.
+    pub unproven: u64,
 }

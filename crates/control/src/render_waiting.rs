@@ -7,9 +7,10 @@ use stentor_records::escape::printable;
 use super::causes::{next_try_for, next_try_of, summary, why, why_of};
 use super::foreign::cut;
 use super::format::{
-    Width, bytes, counted, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
+    Width, bytes, counted, date_time, duration, instant, line, localised, next_try, part, percent, plural, slot_ago,
+    span,
 };
-use super::observe::{HostRow, Hosts, Mailqq, PostReports};
+use super::observe::{ComplaintView, HostRow, Hosts, Mailqq, PostReports};
 use super::posts::PostReport;
 use super::render_tls::{host_tls, weakest_tls};
 use super::reply::{SiteRow, StuckReport};
@@ -264,7 +265,26 @@ pub fn posts(p: &PostReports, zone: &Zone, width: Width) -> String {
             render_failures(&mut out, row, width);
         }
     }
+    if !p.complaints.is_empty() {
+        complaints(&mut out, &p.complaints, width);
+    }
     out
+}
+
+fn complaints(out: &mut String, rows: &[ComplaintView], width: Width) {
+    line(out, format_args!("\nComplaints\n   rate  complaints  delivered  unproven  window  about"));
+    for row in rows {
+        let rate = percent(row.complaints, row.delivered);
+        let (window, subject) = (cut(&row.window, 6), cut(&row.subject, 10));
+        let name = cut(&row.name, width.column(NAME_COLUMNS));
+        line(
+            out,
+            format_args!(
+                "{rate:>7}  {:>10}  {:>9}  {:>8}  {window:<6}  {subject} {name}",
+                row.complaints, row.delivered, row.unproven
+            ),
+        );
+    }
 }
 
 /// Adds the recipients that bounced or expired, and the command that shows all.

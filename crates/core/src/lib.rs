@@ -6,11 +6,12 @@
 
 pub mod assignment;
 pub mod audit;
-pub mod block_lists;
+pub mod blocked;
 pub mod bodies;
 pub mod call_ahead;
 pub mod clock;
 pub mod committer;
+pub mod complaints;
 pub mod copies;
 pub mod dkim;
 pub mod early;
@@ -197,8 +198,10 @@ pub struct Core {
     pub dmarc_counts: Mutex<DmarcCounts>,
     /// TLS states of sessions with hosts.
     pub tls_seen: tls_seen::HostTlsStates,
-    /// Block lists named by hosts.
-    pub block_lists: block_lists::BlockLists,
+    /// Replies about our reputation.
+    pub blocked: blocked::ReputationAlarms,
+    /// Complaint rates.
+    pub complaints: complaints::Complaints,
     /// Body hashes and threads of DKIM signing.
     pub dkim: dkim::DkimWork,
     /// Last text of the file of learned facts.
@@ -295,7 +298,8 @@ impl Core {
             tls_counts: Mutex::default(),
             dmarc_counts: Mutex::default(),
             tls_seen: tls_seen::HostTlsStates::default(),
-            block_lists: block_lists::BlockLists::default(),
+            blocked: blocked::ReputationAlarms::default(),
+            complaints: complaints::Complaints::default(),
             dkim: dkim::DkimWork::default(),
             learned: facts_file::WrittenDigest::default(),
             registry: parts.registry,

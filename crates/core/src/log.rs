@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use stentor_bounces::BounceReply;
+use stentor_bounces::note::ReportNote;
 use stentor_mail::Class;
 use stentor_mail::address::PATH_BYTES_MAX;
 use stentor_mail::reply::{Enhanced, Reply};
@@ -24,6 +26,7 @@ use stentor_smtp::server::MailFrom;
 use super::Core;
 use super::assignment::Assignment;
 use super::audit::Audit;
+use super::blocked::{BlockedPlace, FAILED_CODE_MIN};
 use super::envelope::AcceptanceFacts;
 use super::hub::Hub;
 use super::live::posts::{FAILURES_MAX, PostFailure};
@@ -133,7 +136,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
     let now = core.clock.now();
     let judge = Judge::of(outcomes, via.session());
     core.live.attempt(&assignment.list, assignment.size, outcomes, via.target, via.session());
-    core.block_lists.of_outcomes(&via.target.host, outcomes, now);
+    note_reputation(core, outcomes, via, now);
     if let Some(observer) = core.observer.get() {
         observer.attempt(core, assignment, outcomes, via.target);
     }
@@ -188,6 +191,29 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
             from = to;
         }
     });
+}
+
+/// Looks for our reputation in failed replies. Mail for mailboxes of this machine says nothing about it.
+fn note_reputation(core: &Core, outcomes: &[RcptOutcome], via: &AttemptTarget<'_>, now: Ms) {
+    if via.target.lmtp {
+        return;
+    }
+    let place = BlockedPlace { source: via.source, host: &via.target.host };
+    if outcomes.iter().any(|outcome| outcome.code >= FAILED_CODE_MIN) {
+        core.blocked.of_outcomes(core.settings().bounce_rules(), place, outcomes, now);
+    } else if outcomes.iter().any(|outcome| outcome.code > 0) {
+        core.blocked.delivered(place);
+    }
+}
+
+/// Looks for our reputation in the reply by which a host refused a session.
+pub fn session_refused(core: &Core, via: &AttemptTarget<'_>, text: &str) {
+    if !via.target.lmtp {
+        let host = &*via.target.host;
+        let (place, reply) =
+            (BlockedPlace { source: via.source, host }, BounceReply { text, host, ..Default::default() });
+        core.blocked.of_reply(core.settings().bounce_rules(), place, &reply, core.clock.now());
+    }
 }
 
 /// Maps a verdict to its name in log and history.
@@ -521,28 +547,12 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     note(core, Topic::Policy, &text);
 }
 
-/// What a message to a list's bounce address says about one recipient.
-#[derive(Clone, Copy)]
-pub struct ListReport<'a> {
-    pub list: &'a str,
-    pub recipient: &'a str,
-    /// Whether a seal proves that the recipient got a copy, in a word.
-    pub proof: &'a str,
-    pub action: &'a str,
-    pub cause: &'a str,
-    /// The rule that named the cause; may be empty.
-    pub rule: &'a str,
-    pub text: &'a str,
-}
-
-/// Reports a bounce of a list's post, or a complaint about one.
-pub fn list_report(core: &Core, report: &ListReport<'_>) {
-    let ListReport { list, recipient, proof, action, cause, rule, text } = *report;
-    let text = &text[..text.floor_char_boundary(PATH_BYTES_MAX)];
-    let rule = if rule.is_empty() { "none" } else { rule };
-    let text =
-        format!("report: list={list}, to=<{recipient}>, {proof}, action={action}, cause={cause}, rule={rule}: {text}");
-    note(core, Topic::Policy, &text);
+/// Reports a bounce of a list's post, or a complaint about one, that came in the message `id`.
+pub fn list_report(core: &Core, id: MessageId, report: &ReportNote<'_>) {
+    if is_wanted(core) {
+        let (at, id, text) = (core.clock.now(), id.to_string(), report.write());
+        record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, ..Note::default() }));
+    }
 }
 
 /// Reports an operator's action that took effect.

@@ -68,7 +68,8 @@ pub struct Settings {
     pub copies: CopyRules,
     /// Domains of senders whose mail passes suppressions for a list or a sender.
     transactional: HashSet<Box<str>, foldhash::fast::FixedState>,
-    bounce_rules: OnceLock<BounceRules>,
+    /// The rules of `[bounces] rules_file`; without one the built-in rules are used.
+    bounce_rules: Option<BounceRules>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -99,7 +100,7 @@ impl Settings {
             dkim: DkimDomains::default(),
             copies: CopyRules::new(&config),
             transactional: transactional(&config),
-            bounce_rules: OnceLock::new(),
+            bounce_rules: None,
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -174,9 +175,18 @@ impl Settings {
         self.copies.read_key(&self.config.data_dir)
     }
 
+    /// Reads `[bounces] rules_file`. Blocks. Until then the built-in rules are used.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn read_bounce_rules(&mut self) -> Result<(), Box<Diagnostic>> {
+        self.bounce_rules = self.config.bounce_rules()?;
+        Ok(())
+    }
+
     /// Returns the rules that name the causes of bounces.
     pub fn bounce_rules(&self) -> &BounceRules {
-        self.bounce_rules.get_or_init(BounceRules::built_in)
+        self.bounce_rules.as_ref().unwrap_or_else(|| BounceRules::shared_built_in())
     }
 
     /// Returns the domains that sign.

@@ -137,7 +137,7 @@ async fn connect_failed(
         hub.connect_failed(conn, why, &text, now)
     });
     if matches!(why, NoSession::Reply { .. }) {
-        core.block_lists.of_reply(&target.host, &text, core.clock.now());
+        log::session_refused(core, &via(settings, source, target, &word), &text);
     }
     let unreached = tally.count(core).await;
     if let Some(tap) = core.live.traffic.of_host(&target.addr) {

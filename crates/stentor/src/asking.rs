@@ -212,6 +212,12 @@ pub(crate) fn locate_by(option: &str, given: Option<&Path>) -> Result<PathBuf, E
     })
 }
 
+/// The path of the configuration that `given` or this machine names, without a report if there is none.
+pub(crate) fn configured_path(given: Option<&Path>) -> Option<PathBuf> {
+    let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    located("--config", given, variable, Path::new(DEFAULT_PATH)).ok()
+}
+
 /// The path from the flag, else from the environment variable, else the default path if it exists. An explicit path
 /// need not exist: reading it reports the error.
 fn located(option: &str, given: Option<&Path>, variable: Option<PathBuf>, default: &Path) -> Result<PathBuf, String> {

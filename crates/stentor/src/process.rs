@@ -128,8 +128,8 @@ struct ReloadPlan {
     security: Security,
 }
 
-/// Reads the configuration and its files of certificates, CAs, users and DKIM keys. Nothing is in force yet: an error
-/// in one must not leave a partial change behind.
+/// Reads the configuration and its files of certificates, CAs, users, bounce rules and DKIM keys. Nothing is in force
+/// yet: an error in one must not leave a partial change behind.
 fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<ReloadPlan, Vec<Diagnostic>> {
     let (config, kept) = stentor_config::check_again(file, &old.config)?;
     let certificates = certificates::load(&config)?;
@@ -138,6 +138,7 @@ fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<ReloadPlan
             .map_err(|why| vec![config.tls_diagnostic(why)])?;
     let mut settings = Settings::new(config, Some(old));
     settings.read_roots().map_err(|diagnostic| vec![*diagnostic])?;
+    settings.read_bounce_rules().map_err(|diagnostic| vec![*diagnostic])?;
     let warnings = settings.read_dkim_keys()?;
     settings.config.warnings.extend(warnings);
     settings.read_copy_key().map_err(|why| vec![settings.config.tls_diagnostic(why.to_string())])?;

@@ -103,6 +103,8 @@ pub enum StartError {
     Tls(Vec<Diagnostic>),
     #[error("{}", lines(.0))]
     Dkim(Vec<Diagnostic>),
+    #[error("{0}")]
+    BounceRules(Box<Diagnostic>),
     #[error("key of return paths and unsubscribe links: {0}")]
     CopyKey(#[from] CopyKeyError),
     #[error("TLS for HTTP: {0}")]
@@ -203,6 +205,7 @@ fn start_committer(core: &Arc<Core>, journal: Journal) -> Result<JoinHandle<Jour
 fn start_timed_work(core: &Arc<Core>, links: &Arc<Links>) {
     tokio::spawn(core.clone().watch_limits());
     tokio::spawn(stentor_admin::health::watch(core.clone()));
+    tokio::spawn(stentor_core::complaints::follow(core.clone()));
     tokio::spawn(ticker::run(core.clone(), report::due));
     tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
     tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
@@ -230,6 +233,7 @@ fn read_settings(config: Config) -> Result<Settings, StartError> {
     for warning in settings.read_dkim_keys().map_err(StartError::Dkim)? {
         tracing::warn!("{warning}");
     }
+    settings.read_bounce_rules().map_err(StartError::BounceRules)?;
     Ok(settings)
 }
 

@@ -163,6 +163,21 @@ fn user_counts() -> StateFile<Arc<Core>> {
     }
 }
 
+/// Complaint rates; without the file the history is read from its beginning.
+fn complaints() -> StateFile<Arc<Core>> {
+    StateFile {
+        name: "complaints.json",
+        what: "complaint rates",
+        without: "they are counted again from the history",
+        save_every: Duration::from_mins(1),
+        bytes_max: 64 * MIB,
+        restore: |core, octets| core.complaints.restore(octets).map(|()| None).map_err(|error| error.to_string()),
+        save: |core| core.complaints.save(),
+        set_changed: |core| core.complaints.set_changed(),
+        writing: Mutex::default(),
+    }
+}
+
 /// Clocks, limits and counts of the scheduler.
 fn learned() -> StateFile<Arc<Core>> {
     StateFile {
@@ -241,7 +256,16 @@ impl LearnedState {
     /// Loads the files, which blocks, and writes them periodically until the process ends.
     pub fn start(core: &Arc<Core>) -> LearnedState {
         let folder = core.settings().config.data_dir.clone();
-        let files = [greylist(), sts_policies(), tls_seen(), tls_counts(), dmarc_counts(), user_counts(), learned()];
+        let files = [
+            greylist(),
+            sts_policies(),
+            tls_seen(),
+            tls_counts(),
+            dmarc_counts(),
+            user_counts(),
+            complaints(),
+            learned(),
+        ];
         let files = files.map(Arc::new);
         for file in &files {
             file.load(core, &folder);

@@ -17,6 +17,7 @@ use stentor_ruletables::TableTrouble;
 
 use super::clock;
 use super::probes::{self, NameServers, Schedule, service_name};
+use super::reputation;
 use super::sides::Sides;
 
 /// Interval of the costlier checks.
@@ -71,6 +72,7 @@ impl Gatherer {
         logins(&core, &mut seen);
         tables(&core.settings(), &mut seen);
         records(&core, self.folder.lock().clone(), &mut seen);
+        reputation::blocked(&core, at.now, &mut seen);
         if let Some(what) = &self.clock {
             seen.push(Observation::holds(Name::Clock, "", ConditionTexts::new(what.as_str(), clock::CLOCK_NEXT)));
         }
@@ -85,6 +87,9 @@ impl Gatherer {
         self.slow_at = Some(steady);
         self.schedule.retain(steady);
         self.clock = clock::clock_trouble(&self.core);
+        for (name, high) in reputation::complaints(&self.core, self.core.clock.now()) {
+            self.core.live.health.report_all(name, high);
+        }
         // Finds missing files even if nobody posts.
         if !self.is_checking_lists.swap(true, Ordering::AcqRel) {
             let (core, is_checking_lists) = (self.core.clone(), self.is_checking_lists.clone());
@@ -152,6 +157,7 @@ pub(super) fn states(core: &Arc<Core>) -> Vec<Observation> {
     logins(core, &mut seen);
     tables(&settings, &mut seen);
     records(core, None, &mut seen);
+    reputation::blocked(core, core.clock.now(), &mut seen);
     if let Some(what) = clock::clock_trouble(core) {
         seen.push(Observation::holds(Name::Clock, "", ConditionTexts::new(what, clock::CLOCK_NEXT)));
     }

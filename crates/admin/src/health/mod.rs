@@ -12,6 +12,7 @@ mod alert;
 mod clock;
 mod gather;
 mod probes;
+pub mod reputation;
 mod sides;
 
 use std::sync::Arc;

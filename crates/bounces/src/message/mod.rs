@@ -122,6 +122,13 @@ pub struct ComplaintFacts {
     pub feedback_id: Option<String>,
 }
 
+impl ComplaintFacts {
+    /// Whether a person does not want the mail (RFC 5965 section 7.3); other types are about its authentication.
+    pub fn is_by_person(&self) -> bool {
+        ["abuse", "fraud", "opt-out", "opt-out-list"].contains(&&*self.feedback_type)
+    }
+}
+
 /// A message that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ParsedBounce {
@@ -196,7 +203,8 @@ fn read(collected: &Collector, rules: &BounceRules) -> ParsedBounce {
     };
     if let Some(facts) = feedback::read(collected, original.feedback_id, &original.to) {
         parsed.kind = BounceKind::Complaint;
-        parsed.reports = facts.recipients.into_iter().map(complaint_report).collect();
+        let cause = if facts.complaint.is_by_person() { BounceCause::Content } else { BounceCause::Unknown };
+        parsed.reports = facts.recipients.into_iter().map(|to| complaint_report(to, cause)).collect();
         parsed.complaint = Some(facts.complaint);
         return parsed;
     }
@@ -235,7 +243,7 @@ struct RecipientDraft {
     host: String,
 }
 
-fn complaint_report(recipient: String) -> RecipientReport {
+fn complaint_report(recipient: String, cause: BounceCause) -> RecipientReport {
     RecipientReport {
         recipient,
         final_recipient: None,
@@ -244,8 +252,9 @@ fn complaint_report(recipient: String) -> RecipientReport {
         status: None,
         reply: String::new(),
         host: String::new(),
-        cause: BounceCause::Unknown,
-        confidence: 0,
+        cause,
+        // The person says so.
+        confidence: if cause == BounceCause::Unknown { 0 } else { 100 },
         rule: String::new(),
         block_lists: Vec::new(),
     }

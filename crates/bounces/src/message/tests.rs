@@ -150,6 +150,7 @@ fn complaints_name_their_recipient() {
     );
     assert_eq!((parsed.kind, parsed.reports.len()), (BounceKind::Complaint, 1));
     assert_eq!((&*parsed.reports[0].recipient, parsed.reports[0].action), ("a@example.org", ReportAction::Complained));
+    assert_eq!(parsed.reports[0].cause, Content, "as the log says");
     let complaint = parsed.complaint.unwrap();
     assert_eq!((&*complaint.feedback_type, complaint.source_ip.as_deref()), ("abuse", Some("192.0.2.1")));
     assert_eq!(complaint.feedback_id.as_deref(), Some("111:222:333"));

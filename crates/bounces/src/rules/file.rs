@@ -17,12 +17,13 @@
 //! ```
 //!
 //! All conditions of a rule must hold. Case does not matter; a space matches any white space. Failure: the file is
-//! refused as a whole, with the entry's name and the reason.
+//! refused as a whole, with the line, the entry's name and the reason.
 
 use regex_syntax::escape;
 use serde::Deserialize;
 use stentor_mail::reply::Enhanced;
 use thiserror::Error;
+use toml::Spanned;
 
 use crate::cause::BounceCause;
 
@@ -33,18 +34,50 @@ const ENTRIES_MAX: usize = 5_000;
 /// Maximum patterns of all entries.
 const PATTERNS_MAX: usize = 20_000;
 
+/// Why a rules file is refused. The texts do not contain the line, which [`BounceRuleError::line`] returns.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BounceRuleError {
-    #[error("not a rules file: {0}")]
-    Toml(String),
+    #[error("not a rules file: {reason}; docs/operate/bounces.md explains the keys")]
+    Toml { line: usize, reason: String },
     #[error(
         "the file has more than {FILE_BYTES_MAX} octets, {ENTRIES_MAX} entries or {PATTERNS_MAX} patterns; shorten it"
     )]
     TooLarge,
     #[error("rule \"{name}\": {reason}")]
-    Rule { name: String, reason: String },
-    #[error("the patterns cannot be compiled: {0}")]
+    Rule { line: usize, name: String, reason: String },
+    #[error("the patterns cannot be compiled: {0}; shorten them")]
     Patterns(String),
+}
+
+impl BounceRuleError {
+    /// The line of the fault, counted from 1; 0 if it is about the whole file.
+    pub fn line(&self) -> usize {
+        match self {
+            BounceRuleError::Toml { line, .. } | BounceRuleError::Rule { line, .. } => *line,
+            BounceRuleError::TooLarge | BounceRuleError::Patterns(_) => 0,
+        }
+    }
+}
+
+/// An entry's name and line, for errors.
+#[derive(Clone, Copy)]
+pub(super) struct EntryPlace<'a> {
+    pub name: &'a str,
+    pub line: usize,
+}
+
+impl<'a> EntryPlace<'a> {
+    pub fn of(text: &str, name: &'a Spanned<String>) -> EntryPlace<'a> {
+        EntryPlace { name: name.get_ref(), line: line_of(text, name.span().start) }
+    }
+
+    fn fault(self, reason: impl Into<String>) -> BounceRuleError {
+        BounceRuleError::Rule { line: self.line, name: self.name.to_owned(), reason: reason.into() }
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|octet| **octet == b'\n').count() + 1
 }
 
 #[derive(Debug, Deserialize)]
@@ -59,7 +92,7 @@ pub(super) struct RulesFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RuleText {
-    pub name: String,
+    pub name: Spanned<String>,
     #[serde(default)]
     pub provider: Vec<String>,
     #[serde(default)]
@@ -77,7 +110,7 @@ pub(super) struct RuleText {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BlockListText {
-    pub name: String,
+    pub name: Spanned<String>,
     pub text: Vec<String>,
 }
 
@@ -114,7 +147,10 @@ pub(super) fn read(text: &str) -> Result<RulesFile, BounceRuleError> {
     if text.len() > FILE_BYTES_MAX {
         return Err(BounceRuleError::TooLarge);
     }
-    let file: RulesFile = toml::from_str(text).map_err(|error| BounceRuleError::Toml(error.to_string()))?;
+    let file: RulesFile = toml::from_str(text).map_err(|error| BounceRuleError::Toml {
+        line: error.span().map_or(0, |span| line_of(text, span.start)),
+        reason: error.message().to_owned(),
+    })?;
     let patterns: usize = file.rule.iter().map(|rule| rule.text.len() + rule.not.len()).sum::<usize>()
         + file.block_list.iter().map(|list| list.text.len()).sum::<usize>();
     if file.rule.len() + file.block_list.len() > ENTRIES_MAX || patterns > PATTERNS_MAX {
@@ -122,8 +158,9 @@ pub(super) fn read(text: &str) -> Result<RulesFile, BounceRuleError> {
     }
     let mut names = std::collections::HashSet::new();
     for rule in &file.rule {
-        let fault = |reason: &str| Err(BounceRuleError::Rule { name: rule.name.clone(), reason: reason.to_owned() });
-        if rule.name.is_empty() || !names.insert(rule.name.as_str()) {
+        let fault = |reason: &str| Err(EntryPlace::of(text, &rule.name).fault(reason));
+        let name = rule.name.get_ref().as_str();
+        if name.is_empty() || !names.insert(name) {
             return fault("needs a name of its own");
         }
         if rule.provider.is_empty() && rule.code.is_empty() && rule.enhanced.is_empty() && rule.text.is_empty() {
@@ -146,8 +183,8 @@ pub(super) fn read(text: &str) -> Result<RulesFile, BounceRuleError> {
 }
 
 /// The expression of a pattern; an error names what is wrong with it.
-pub(super) fn expression(owner: &str, pattern: &str) -> Result<String, BounceRuleError> {
-    let fault = |reason: String| BounceRuleError::Rule { name: owner.to_owned(), reason };
+pub(super) fn expression(owner: EntryPlace<'_>, pattern: &str) -> Result<String, BounceRuleError> {
+    let fault = |reason: String| owner.fault(reason);
     let inner = pattern.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
     let expression = inner.map_or_else(|| escape(pattern.trim()), str::to_owned);
     if expression.is_empty() {

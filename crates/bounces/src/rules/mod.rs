@@ -9,11 +9,13 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use std::sync::LazyLock;
+
 use regex::{RegexSet, RegexSetBuilder, SetMatches};
 use stentor_mail::domain::is_at_or_below;
 
-use self::file::EnhancedPattern;
 pub use self::file::{BounceRuleError, FILE_BYTES_MAX};
+use self::file::{EnhancedPattern, EntryPlace};
 use crate::blocklists;
 use crate::cause::BounceCause;
 use crate::reply::{BounceReply, ReplyWords};
@@ -72,7 +74,7 @@ struct Expressions {
 }
 
 impl Expressions {
-    fn place(&mut self, owner: &str, patterns: &[String]) -> Result<Vec<usize>, BounceRuleError> {
+    fn place(&mut self, owner: EntryPlace<'_>, patterns: &[String]) -> Result<Vec<usize>, BounceRuleError> {
         let mut places = Vec::with_capacity(patterns.len());
         for pattern in patterns {
             let expression = file::expression(owner, pattern)?;
@@ -97,9 +99,9 @@ impl BounceRules {
         let mut rules = Vec::with_capacity(file.rule.len());
         for rule in file.rule {
             rules.push(CompiledRule {
-                texts: expressions.place(&rule.name, &rule.text)?,
-                not: expressions.place(&rule.name, &rule.not)?,
-                name: rule.name.into(),
+                texts: expressions.place(EntryPlace::of(text, &rule.name), &rule.text)?,
+                not: expressions.place(EntryPlace::of(text, &rule.name), &rule.not)?,
+                name: rule.name.into_inner().into(),
                 providers: rule.provider,
                 codes: rule.code,
                 enhanced: rule.enhanced.iter().filter_map(|text| EnhancedPattern::parse(text)).collect(),
@@ -109,8 +111,8 @@ impl BounceRules {
         }
         let mut block_lists = Vec::with_capacity(file.block_list.len());
         for list in file.block_list {
-            let texts = expressions.place(&list.name, &list.text)?;
-            block_lists.push(CompiledBlockList { name: list.name.into(), texts });
+            let texts = expressions.place(EntryPlace::of(text, &list.name), &list.text)?;
+            block_lists.push(CompiledBlockList { name: list.name.into_inner().into(), texts });
         }
         let patterns = RegexSetBuilder::new(&expressions.all)
             .case_insensitive(true)
@@ -124,6 +126,12 @@ impl BounceRules {
     /// The built-in rules.
     pub fn built_in() -> BounceRules {
         BounceRules::parse(DEFAULT_RULES).expect("a test parses the built-in rules")
+    }
+
+    /// The built-in rules, compiled at the first use.
+    pub fn shared_built_in() -> &'static BounceRules {
+        static BUILT_IN: LazyLock<BounceRules> = LazyLock::new(BounceRules::built_in);
+        &BUILT_IN
     }
 
     pub fn len(&self) -> usize {

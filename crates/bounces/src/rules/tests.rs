@@ -121,8 +121,15 @@ fn faults_of_a_file_are_named() {
         (rule(&format!("code = [550]\nkode = 5\n{good}")), "kode"),
         (format!("{0}{0}", rule(&format!("code = [550]\n{good}"))), "a name of its own"),
     ] {
-        let error = BounceRules::parse(&text).unwrap_err().to_string();
-        assert!(error.contains(wanted), "{wanted}: {error}");
+        let error = BounceRules::parse(&text).unwrap_err();
+        assert!(error.to_string().contains(wanted), "{wanted}: {error}");
+    }
+    for (text, line) in [
+        (format!("\n\n{}", rule(good)), 4),
+        (format!("{}\n{}", rule(&format!("code = [550]\n{good}")), "[[rule]]\nname = \"b\"\nkode = 1\n"), 9),
+        ("\n[[block_list]]\nname = \"x\"\ntext = [\"\"]".to_owned(), 3),
+    ] {
+        assert_eq!(BounceRules::parse(&text).unwrap_err().line(), line, "{text}");
     }
     let long = " ".repeat(FILE_BYTES_MAX + 1);
     assert_eq!(BounceRules::parse(&long).unwrap_err(), BounceRuleError::TooLarge);

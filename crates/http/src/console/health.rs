@@ -1,13 +1,15 @@
-//! Current problems of the server: the list that `stentor status` prints.
+//! Current problems of the server, the list that `stentor status` prints; and complaint rates.
 
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
-use stentor_control::format::span;
+use stentor_admin::health::reputation::complaint_rows;
+use stentor_control::ComplaintView;
+use stentor_control::format::{percent, span};
 use stentor_records::health::Condition;
 
 use super::badge::class;
-use super::format::{instant, shown};
+use super::format::{instant, number, shown};
 use super::page::{Frame, live_heading};
 use super::table::{column, head, table};
 use crate::Http;
@@ -24,8 +26,37 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
             h2 #conditions { "Problems and warnings" }
             div data-part="conditions" { (rows(&http, &conditions)) }
         }
+        section.panel aria-labelledby="complaints" {
+            h2 #complaints { "Complaints" }
+            div data-part="complaints" { (complaints(&complaint_rows(&http.core, http.core.clock.now()))) }
+        }
     };
     frame.page("/health", "Health", &main)
+}
+
+fn complaints(rows: &[ComplaintView]) -> Markup {
+    if rows.is_empty() {
+        return html! { p.empty { "No complaints about lists of this server within 30 days." } };
+    }
+    let columns = [
+        head("About", "long"),
+        column("Window", "t"),
+        column("Rate", "n"),
+        column("Complaints", "n"),
+        column("Delivered", "n"),
+        column("Unproven", "n"),
+    ];
+    let row = |row: &ComplaintView| {
+        vec![
+            html! { (row.subject) " " (shown(&row.name)) },
+            html! { (row.window) },
+            html! { (percent(row.complaints, row.delivered)) },
+            html! { (number(row.complaints)) },
+            html! { (number(row.delivered)) },
+            html! { (number(row.unproven)) },
+        ]
+    };
+    table("Complaint rates", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 fn rows(http: &Http, conditions: &[Condition]) -> Markup {

@@ -179,6 +179,21 @@ const FAMILIES: &[Family] = &[
     gauge("process_open_fds", &[], "Open file descriptors."),
     gauge("process_max_fds", &[], "Maximum number of open file descriptors."),
     counter("stentor_block_list_replies_total", &["list"], "Host replies that name a block list."),
+    gauge(
+        "stentor_blocked_replies",
+        &["list", "source"],
+        "Replies about our reputation since an alarm began, by block list (or provider) and source address; absent without an alarm.",
+    ),
+    gauge(
+        "stentor_complaints",
+        &["subject", "name", "window"],
+        "Proven complaints in a window (`24h`, `30d`) about a `list`, `sender` domain or `provider`; the 20 with most of each kind.",
+    ),
+    gauge(
+        "stentor_complaint_deliveries",
+        &["subject", "name", "window"],
+        "Delivered copies behind `stentor_complaints`, for the rate.",
+    ),
     gauge("stentor_webhook_enabled", &["webhook"], "1 if events are sent to the endpoint."),
     counter("stentor_webhook_events_total", &["webhook"], "Events accepted by the endpoint."),
     counter("stentor_webhook_failures_total", &["webhook"], "Requests that the endpoint did not accept."),

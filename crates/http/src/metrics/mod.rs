@@ -15,10 +15,10 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use stentor_admin::health::reputation::{blocked_now, complaint_rows};
 use stentor_admin::row_query::RowQuery;
-use stentor_control::Status;
+use stentor_control::{ComplaintView, Status};
 use stentor_core::Core;
-use stentor_core::block_lists::BlockListStats;
 use stentor_core::limits::Limit;
 use stentor_core::live::health::{Name, refuses_mail};
 use stentor_core::measures::{Histogram, TLS_SESSIONS};
@@ -56,7 +56,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     milters(&mut text, &http.core);
     dns_lists(&mut text, &http.core);
     limits(&mut text, &http.core);
-    block_lists(&mut text, &http.core.block_lists.all());
+    reputation(&mut text, &http.core);
     webhooks(&mut text, &http.webhooks.views());
     process::write(&mut text, status.started);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.end()).into_response()
@@ -280,10 +280,27 @@ fn limits(text: &mut Text, core: &Core) {
     }
 }
 
-fn block_lists(text: &mut Text, all: &[(String, BlockListStats)]) {
+/// Block lists, our reputation and complaints.
+fn reputation(text: &mut Text, core: &Core) {
+    let now = core.clock.now();
     text.family("stentor_block_list_replies_total");
-    for (list, named) in all {
-        text.sample(&[("list", list)], named.replies as f64);
+    for (list, replies) in core.blocked.replies() {
+        text.sample(&[("list", &list)], replies as f64);
+    }
+    text.family("stentor_blocked_replies");
+    for alarm in blocked_now(core, now) {
+        text.sample(&[("list", &alarm.list), ("source", &alarm.source)], alarm.replies as f64);
+    }
+    let rows = complaint_rows(core, now);
+    let families: [(&str, fn(&ComplaintView) -> f64); 2] = [
+        ("stentor_complaints", |row| row.complaints as f64),
+        ("stentor_complaint_deliveries", |row| row.delivered as f64),
+    ];
+    for (name, field) in families {
+        text.family(name);
+        for row in &rows {
+            text.sample(&[("subject", &row.subject), ("name", &row.name), ("window", &row.window)], field(row));
+        }
     }
 }
 

@@ -2,23 +2,30 @@
 //!
 //! Promise: for each recipient of a report the log says who, whether the return path proves it ([`stentor_copies`]),
 //! and the cause ([`stentor_bounces`]). A complaint about a copy whose return path is proven suppresses its recipient
-//! for the list before the complaint is acknowledged. Auto-replies are no bounces. The report goes to the owner as
-//! before.
+//! for the list before the complaint is acknowledged. A proven bounce because of our reputation raises an alarm
+//! ([`stentor_core::blocked`]). Auto-replies are no bounces. The report goes to the owner, with fields that say to
+//! which return path it came and whom it is about.
 //!
-//! Anybody can send such a message, so nothing follows from one without a seal but a line in the log. A report is read
-//! up to [`READ_BYTES_MAX`].
+//! Anybody can send such a message, so nothing follows from one without a seal but a line in the log and these fields.
+//! A report is read up to [`READ_BYTES_MAX`].
 //!
 //! Failure: 451 if a suppression cannot be stored; the reporter tries again.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use stentor_bounces::message::BounceParser;
-use stentor_bounces::{BounceCause, BounceKind, ParsedBounce, ReportAction};
+use stentor_bounces::note::{ReportNote, ReportProof};
+use stentor_bounces::{BounceCause, BounceKind, BounceReply, ParsedBounce, RecipientReport, ReportAction};
 use stentor_copies::ReturnPath;
+use stentor_core::blocked::{BlockedPlace, OF_REPORT};
 use stentor_core::{Core, Settings, log};
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_registry::{Scope, Subject, Suppression, SuppressionReason};
+use stentor_queue::ids::MessageId;
+use stentor_records::escape::field;
+use stentor_records::record::domain;
+use stentor_registry::{EntryEffect, Scope, Subject, Suppression, SuppressionReason};
 
 use super::Transaction;
 
@@ -31,8 +38,10 @@ const NOT_STORED: Reply =
     Reply::fixed(451, Enhanced::new(4, 3, 0), "The complaint could not be stored, try again later");
 /// Source of suppressions.
 const SOURCE: &str = "complaint";
-/// Types of feedback from people who do not want the mail (RFC 5965 section 7.3); others are about its authentication.
-const COMPLAINTS: [&str; 4] = ["abuse", "fraud", "opt-out", "opt-out-list"];
+/// Recipients of one report that are named in the fields for its readers.
+const FIELDS_MAX: usize = 10;
+/// Longest address in such a field, so that its line stays short.
+const FIELD_BYTES_MAX: usize = 320;
 
 /// A list's bounce address as the reporter named it.
 pub(super) struct ReportAddress {
@@ -44,11 +53,14 @@ pub(super) struct ReportAddress {
 struct Finding {
     list: Arc<str>,
     recipient: String,
-    is_proven: bool,
+    proof: ReportProof,
     action: ReportAction,
     cause: BounceCause,
     rule: String,
     text: String,
+    /// The host that replied; may be empty.
+    host: String,
+    status: Option<Enhanced>,
 }
 
 /// What a message reports about posts.
@@ -87,11 +99,29 @@ impl Transaction {
                 break;
             }
         }
-        for finding in findings.iter().filter(|finding| finding.action == ReportAction::Complained && finding.is_proven)
-        {
-            suppress(core, finding).await?;
+        let is_complaint =
+            |finding: &&mut Finding| finding.action == ReportAction::Complained && finding.proof == ReportProof::Proven;
+        for finding in findings.iter_mut().filter(is_complaint) {
+            // Else one copy would be enough to raise a list's complaint rate.
+            if suppress(core, finding).await? == EntryEffect::Unchanged {
+                finding.proof = ReportProof::Repeated;
+            }
         }
         Ok(ListReports { findings })
+    }
+
+    /// Adds the return path and the subscribers to a report for the list's owner. If others get the message as well,
+    /// nothing is added: they are not to learn who subscribes.
+    pub(super) fn add_report_fields(&mut self, reports: &ListReports) {
+        if self.rcpts.reports().count() as u64 != self.rcpts.named() {
+            return;
+        }
+        let mut fields = String::new();
+        for (_, path) in self.rcpts.reports().take(FIELDS_MAX) {
+            let _ = write!(fields, "X-Original-To: {path}\r\n");
+        }
+        fields.push_str(&reports.fields());
+        self.added.extend_from_slice(fields.as_bytes());
     }
 
     fn parse_report(&self, core: &Core, settings: &Settings, last: &[u8]) -> ParsedBounce {
@@ -118,15 +148,45 @@ impl Transaction {
 }
 
 impl ListReports {
-    /// Logs them, once the message is accepted.
-    pub(super) fn log(&self, core: &Core) {
-        for Finding { list, recipient, is_proven, action, cause, rule, text } in &self.findings {
-            let proof = if *is_proven { "proven" } else { "unproven" };
-            log::list_report(
-                core,
-                &log::ListReport { list, recipient, proof, action: action.name(), cause: cause.name(), rule, text },
+    /// Logs them and raises alarms, once the message `id` is accepted.
+    pub(super) fn log(&self, core: &Core, settings: &Settings, id: MessageId) {
+        for finding in &self.findings {
+            let Finding { list, recipient, proof, action, cause, rule, text, host, status } = finding;
+            let sender = settings.list(list).map_or("", |list| domain(list.settings().bounces.as_str()));
+            let note = ReportNote {
+                list: (&**list).into(),
+                recipient: recipient.into(),
+                proof: *proof,
+                action: action.name(),
+                cause: cause.name(),
+                rule: rule.into(),
+                sender_domain: sender.into(),
+                text,
+            };
+            log::list_report(core, id, &note);
+            if *cause == BounceCause::Reputation && *proof == ReportProof::Proven {
+                let host = if host.is_empty() { domain(recipient) } else { host };
+                let place = BlockedPlace { source: OF_REPORT, host };
+                let reply = BounceReply { text, code: None, enhanced: *status, host };
+                core.blocked.of_reply(settings.bounce_rules(), place, &reply, core.clock.now());
+            }
+        }
+    }
+
+    /// The fields that say whom the report is about, for the list's owner.
+    fn fields(&self) -> String {
+        let mut fields = String::new();
+        for Finding { list, recipient, proof, action, cause, .. } in self.findings.iter().take(FIELDS_MAX) {
+            let recipient = field(recipient, FIELD_BYTES_MAX);
+            // Writing into a string cannot fail.
+            let _ = write!(
+                fields,
+                "X-Stentor-Report: subscriber=<{recipient}>; list={list};\r\n\t{}; action={}; cause={cause}\r\n",
+                proof.name(),
+                action.name()
             );
         }
+        fields
     }
 }
 
@@ -141,42 +201,66 @@ fn findings(
     match parsed.kind {
         BounceKind::AutoReply | BounceKind::Other => Vec::new(),
         BounceKind::Complaint => {
-            let facts = parsed.complaint.as_ref().filter(|facts| COMPLAINTS.contains(&&*facts.feedback_type));
+            let facts = parsed.complaint.as_ref().filter(|facts| facts.is_by_person());
             let Some(facts) = facts else { return Vec::new() };
             let path = facts.mail_from.as_deref().and_then(|path| path.parse().ok());
             let of_post = path.and_then(|path: Address| read_path(settings, &to.list, &path)).or(of_path);
             let named = parsed.reports.first().map(|report| report.recipient.clone());
-            let is_proven = of_post.as_ref().is_some_and(|path| path.is_proven);
+            let proof = proof(of_post.as_ref());
             let recipient = of_post.map(|path| path.recipient.as_str().to_owned()).or(named).unwrap_or_default();
             let text = facts.feedback_type.clone();
-            let (action, cause) = (ReportAction::Complained, BounceCause::Content);
-            vec![Finding { list, recipient, is_proven, action, cause, rule: String::new(), text }]
+            let (action, cause, rule) = (ReportAction::Complained, BounceCause::Content, String::new());
+            vec![Finding { list, recipient, proof, action, cause, rule, text, host: String::new(), status: None }]
         }
         BounceKind::Bounce => {
-            let Some(ReturnPath { recipient, is_proven }) = of_path else {
-                let finding = |report: &stentor_bounces::RecipientReport| Finding {
-                    list: list.clone(),
-                    recipient: report.recipient.clone(),
-                    is_proven: false,
-                    action: report.action,
-                    cause: report.cause,
-                    rule: report.rule.clone(),
-                    text: report.reply.clone(),
-                };
-                return parsed.reports.iter().take(FINDINGS_MAX).map(finding).collect();
+            let Some(path) = of_path else {
+                let all = parsed.reports.iter().take(FINDINGS_MAX);
+                let finding = |report: &RecipientReport| Finding::of(list.clone(), report.recipient.clone(), report);
+                return all.map(finding).collect();
             };
+            let recipient = path.recipient.as_str();
             // A bounce may name the alias's target.
-            let is_same = |address: &str| address.eq_ignore_ascii_case(recipient.as_str());
+            let is_same = |address: &str| address.eq_ignore_ascii_case(recipient);
             let report = parsed.reports.iter().find(|report| is_same(&report.recipient)).or(parsed.reports.first());
-            vec![Finding {
-                list,
-                recipient: recipient.as_str().to_owned(),
-                is_proven,
-                action: report.map_or(ReportAction::Failed, |report| report.action),
-                cause: report.map_or(BounceCause::Unknown, |report| report.cause),
-                rule: report.map_or_else(String::new, |report| report.rule.clone()),
-                text: report.map_or_else(String::new, |report| report.reply.clone()),
-            }]
+            let finding = report.map_or_else(
+                || Finding::unread(list.clone(), recipient.to_owned()),
+                |report| Finding::of(list.clone(), recipient.to_owned(), report),
+            );
+            vec![Finding { proof: proof(Some(&path)), ..finding }]
+        }
+    }
+}
+
+fn proof(path: Option<&ReturnPath>) -> ReportProof {
+    if path.is_some_and(|path| path.is_proven) { ReportProof::Proven } else { ReportProof::Unproven }
+}
+
+impl Finding {
+    /// What an unproven report says of a recipient.
+    fn of(list: Arc<str>, recipient: String, report: &RecipientReport) -> Finding {
+        Finding {
+            action: report.action,
+            cause: report.cause,
+            rule: report.rule.clone(),
+            text: report.reply.clone(),
+            host: report.host.clone(),
+            status: report.status,
+            ..Finding::unread(list, recipient)
+        }
+    }
+
+    /// A bounce that names nobody.
+    fn unread(list: Arc<str>, recipient: String) -> Finding {
+        Finding {
+            list,
+            recipient,
+            proof: ReportProof::Unproven,
+            action: ReportAction::Failed,
+            cause: BounceCause::Unknown,
+            rule: String::new(),
+            text: String::new(),
+            host: String::new(),
+            status: None,
         }
     }
 }
@@ -188,14 +272,19 @@ fn read_path(settings: &Settings, list: &str, path: &Address) -> Option<ReturnPa
     copies.verp.as_ref()?.read(path, sender, settings.copies.key()?)
 }
 
-async fn suppress(core: &Arc<Core>, finding: &Finding) -> Result<(), Reply> {
+/// Stores a complaint; a recipient that cannot be suppressed counts as new.
+async fn suppress(core: &Arc<Core>, finding: &Finding) -> Result<EntryEffect, Reply> {
     let (Ok(subject), Ok(scope)) = (Subject::parse(&finding.recipient), Scope::list(&finding.list)) else {
-        return Ok(());
+        return Ok(EntryEffect::Added);
     };
     let entry = Suppression::new(subject, scope, SuppressionReason::Complaint, SOURCE, core.clock.now());
     let detail = format!("{} from the list {}", finding.recipient, finding.list);
-    core.registry.suppress(entry).await.map(|_| log::audit_note(core, "suppress", SOURCE, &detail)).map_err(|error| {
+    let effect = core.registry.suppress(entry).await.map_err(|error| {
         tracing::error!(list = %finding.list, recipient = finding.recipient, %error, "complaint could not be stored");
         NOT_STORED
-    })
+    })?;
+    if effect != EntryEffect::Unchanged {
+        log::audit_note(core, "suppress", SOURCE, &detail);
+    }
+    Ok(effect)
 }

@@ -473,12 +473,16 @@ impl Transaction {
             Err(reply) => Err(reply),
         };
         let (verdict, reports) = match reports {
-            Ok(reports) => (self.keep_dmarc_reports(core, settings, &end.last).await, reports),
+            Ok(reports) => {
+                self.add_report_fields(&reports);
+                (self.keep_dmarc_reports(core, settings, &end.last).await, reports)
+            }
             Err(reply) => (Err(reply), ListReports::default()),
         };
+        let id = self.id;
         let reply = self.conclude(core, settings, end, named, verdict).await;
         if reply.code == 250 {
-            reports.log(core);
+            reports.log(core, settings, id);
         }
         reply
     }

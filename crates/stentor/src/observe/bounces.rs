@@ -9,15 +9,16 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use stentor_bounces::message::BounceParser;
-use stentor_bounces::rules::FILE_BYTES_MAX;
 use stentor_bounces::sums::{BlockedSource, BounceRow, BounceSubject, BounceSums, UnknownCluster};
 use stentor_bounces::{BounceReply, BounceRules, Classification, ParsedBounce};
+use stentor_config::RulesFileError;
+use stentor_control::format::plural;
 use stentor_records::escape::printable;
 use stentor_records::record::Record;
 
 use super::input::{Input, now};
 use super::times;
-use crate::asking::CommandError;
+use crate::asking::{CommandError, configured_path};
 use crate::output::{is_closed, print};
 use crate::paint::Colour;
 
@@ -49,7 +50,7 @@ pub struct Options {
     #[arg(short = 'n', long, alias = "rows", value_name = "N", default_value_t = 20,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
-    /// Rules to use instead of the built-in ones.
+    /// Rules to use instead of those of the server, or else the built-in ones.
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
     /// Print the built-in rules, to begin a rules file with.
@@ -87,9 +88,16 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
     if options.print_rules {
         return written(stentor_bounces::rules::DEFAULT_RULES, true);
     }
-    let rules = rules(options.rules.as_deref())?;
+    let own;
+    let rules = match rules(options)? {
+        Some(rules) => {
+            own = rules;
+            &own
+        }
+        None => BounceRules::shared_built_in(),
+    };
     if !options.message.is_empty() {
-        return messages(options, &rules);
+        return messages(options, rules);
     }
     if let Some(text) = &options.reply {
         let reply = BounceReply { text, host: &options.host, ..BounceReply::default() };
@@ -101,7 +109,7 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
     let zone = options.input.from.zone()?;
     let time = |text: &Option<String>| text.as_deref().map(|text| times::parse(text, now(), &zone)).transpose();
     let (since, until) = (time(&options.since)?, time(&options.until)?);
-    let mut sums = BounceSums::new(&rules, since, until);
+    let mut sums = BounceSums::new(rules, since, until);
     let complete = options.input.each(since, until, &mut |record: &Record<'_>| sums.add(record))?;
     let text = if options.json { sums_json(&sums, options) } else { options.colour.paint(sums_text(&sums, options)) };
     written(&text, complete)
@@ -115,13 +123,23 @@ fn written(text: &str, complete: bool) -> Result<bool, CommandError> {
     }
 }
 
-fn rules(path: Option<&Path>) -> Result<BounceRules, String> {
-    let Some(path) = path else { return Ok(BounceRules::built_in()) };
-    let fault = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| fault(&error))?;
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(|error| fault(&error))?;
-    BounceRules::parse(&text).map_err(|error| fault(&error))
+/// The rules of `--rules`, else those of the server's configuration; `None`: the built-in ones.
+fn rules(options: &Options) -> Result<Option<BounceRules>, String> {
+    let Some(path) = options.rules.clone().or_else(|| rules_of_server(options)) else { return Ok(None) };
+    stentor_config::bounce_rules(&path).map(Some).map_err(|error| match &error {
+        RulesFileError::Rules(fault) if fault.line() > 0 => format!("{}:{}: {error}", path.display(), fault.line()),
+        _ => format!("{}: {error}", path.display()),
+    })
+}
+
+/// The file in `[bounces] rules_file` of a readable configuration; others' logs get the built-in rules.
+fn rules_of_server(options: &Options) -> Option<PathBuf> {
+    let input = &options.input;
+    if input.from.is_given() || input.dir.is_some() {
+        return None;
+    }
+    let config = stentor_config::check_alone(&configured_path(input.config.as_deref())?).ok()?;
+    config.bounces.rules_file.map(|(path, _)| path)
 }
 
 fn sums_json(sums: &BounceSums<'_>, options: &Options) -> String {
@@ -152,8 +170,18 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
         ByArg::List => BounceSubject::List,
     };
     let limit = options.limit as usize;
+    let rows = sums.rows(by);
+    let (blocked, clusters) = (sums.blocked(), sums.clusters());
+    if rows.is_empty() && blocked.is_empty() {
+        let period = if options.since.is_some() || options.until.is_some() { " in this period" } else { "" };
+        return format!(
+            "No bounces or deferrals{period} among {}. Bounces that come back to a list by mail are in the log \
+             (`report: list=...`); `stentor bounces --message FILE` reads others.\n",
+            plural(sums.records(), "record")
+        );
+    }
     let mut out = String::from("given up  deferred  fault    cause        name\n");
-    for row in sums.rows(by).iter().take(limit) {
+    for row in rows.iter().take(limit) {
         let name = printable(&row.name, REPLY_BYTES_SHOWN);
         let line = format!(
             "{:>8}  {:>8}  {:<7}  {:<11}  {name}",
@@ -164,7 +192,7 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
         );
         let _ = writeln!(out, "{}", line.trim_end());
     }
-    let blocked = sums.blocked();
+    more(&mut out, rows.len(), limit);
     if !blocked.is_empty() {
         out.push_str("\nReplies about our reputation\n replies  source           block list      last reply\n");
         for blocked in blocked.iter().take(limit) {
@@ -174,7 +202,7 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
             let _ = writeln!(out, "{:>8}  {source:<15}  {list:<14}  {sample}", blocked.replies);
         }
     }
-    let clusters = sums.clusters();
+    more(&mut out, blocked.len(), limit);
     if !clusters.is_empty() {
         out.push_str("\nReplies without a rule\ngiven up  deferred  example\n");
         for cluster in clusters.iter().take(limit) {
@@ -182,7 +210,15 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
             let _ = writeln!(out, "{:>8}  {:>8}  {sample}", cluster.count.given_up, cluster.count.deferred);
         }
     }
+    more(&mut out, clusters.len(), limit);
     out
+}
+
+/// Says how many rows of a table are not shown.
+fn more(out: &mut String, rows: usize, limit: usize) {
+    if rows > limit {
+        let _ = writeln!(out, "{}; -n shows more", plural((rows - limit) as u64, "more row"));
+    }
 }
 
 fn messages(options: &Options, rules: &BounceRules) -> Result<bool, CommandError> {

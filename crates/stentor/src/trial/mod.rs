@@ -85,6 +85,7 @@ fn examine<'a>(config: &Config, settings: &'a Settings) -> Trial<'a> {
     trial.advise(advice::FOLDER);
     trial.certificates(config);
     trial.dkim(config);
+    trial.bounce_rules(config);
     trial.secrets();
     trial.advise(advice::MODE);
     trial.logins(config);
@@ -307,6 +308,11 @@ impl Trial<'_> {
             self.report(if is_error { Severity::Error } else { Severity::Warning }, ConfigKey::new("acme", key), &what);
             self.advise(if is_error { advice::KEY } else { advice::ACME });
         }
+    }
+
+    fn bounce_rules(&mut self, config: &Config) {
+        self.found.extend(config.bounce_rules().err().map(|error| *error));
+        self.advise(advice::KEY);
     }
 
     fn dkim(&mut self, config: &Config) {

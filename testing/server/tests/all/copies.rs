@@ -12,11 +12,11 @@ use crate::kit::{bare, drained};
 use crate::scribe::Scribe;
 
 const SUBSCRIBERS: [&str; 3] = ["ann@host.example", "bob@host.example", "\"c d\"@host.example"];
-const POST: &str = "From: Ed <ed@lists.test>\r\nSubject: News\r\nList-Unsubscribe: <https://old.example/>,\r\n \
+pub const POST: &str = "From: Ed <ed@lists.test>\r\nSubject: News\r\nList-Unsubscribe: <https://old.example/>,\r\n \
                     <mailto:old@x.example>\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n\
                     Gr\u{fc}\u{df}e\r\n";
 
-fn host() -> Scribe {
+pub fn host() -> Scribe {
     Scribe::start(&["PIPELINING", "8BITMIME", "SIZE 50000000"], &[])
 }
 
@@ -31,7 +31,7 @@ fn newsletter(host: &Scribe) -> Builder {
         .set("http.link_base", "\"https://u.test\"")
 }
 
-fn post(server: &Server, delivered: u64) {
+pub fn post(server: &Server, delivered: u64) {
     server.smtp().send("ed@lists.test", &["news@lists.test"], POST.as_bytes()).expect(250);
     assert_eq!(drained(server).delivered, delivered);
 }
@@ -54,7 +54,7 @@ fn link(host: &Scribe, recipient: &str) -> String {
 }
 
 /// The return path of the last copy of a recipient.
-fn path(host: &Scribe, recipient: &str) -> String {
+pub fn path(host: &Scribe, recipient: &str) -> String {
     let part = format!("{recipient}=host.example@");
     let mail = host.heard("MAIL").into_iter().rfind(|mail| mail.contains(&part)).expect("a copy");
     mail.split(['<', '>']).nth(1).expect("a path").to_owned()

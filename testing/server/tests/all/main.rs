@@ -77,6 +77,7 @@ mod queue_only;
 mod real_clients;
 mod realstat_screen;
 mod report;
+mod reputation;
 mod require_tls;
 mod retry;
 mod rule_loops;

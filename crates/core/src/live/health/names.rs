@@ -116,5 +116,11 @@ names! {
     /// Changes of the registry are refused.
     Registry: "registry", Problem, false, state(0, 0);
     SubmissionFolder: "submission_folder", Problem, false, state(3_000, 0);
+    /// Hosts refuse our mail because of a block list, or because of our reputation with them.
+    Blocked: "blocked", Problem, false, state(0, 10_000);
+    /// A complaint rate is above the limit of large providers.
+    Complaints: "complaints", Problem, false, state(0, 0);
+    /// A complaint rate is above the limit that large providers ask for.
+    ComplaintsRising: "complaints_rising", Warning, false, state(0, 0);
     Webhook: "webhook", Problem, false, state(8_000, 0);
 }

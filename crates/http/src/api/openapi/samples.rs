@@ -6,6 +6,7 @@ use std::any::type_name;
 use serde::Serialize;
 use serde_json::{Value, json};
 use stentor_control::CauseRow;
+use stentor_control::ComplaintView;
 use stentor_control::address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
 use stentor_control::posts::{FailedRcptView, PostReport, WaitingAt};
@@ -426,7 +427,7 @@ fn posts() -> PostReports {
     let (waiting, failed) = (vec![WaitingAt::default()], vec![FailedRcptView::default()]);
     let id = ID.to_owned();
     let row = PostReport { id, total: 1_000, delivered: 993, pending: 7, waiting, failed, ..PostReport::default() };
-    PostReports { now: NOW, rows: vec![row], ..PostReports::default() }
+    PostReports { now: NOW, rows: vec![row], complaints: vec![ComplaintView::default()], ..PostReports::default() }
 }
 
 fn envelope() -> EnvelopeView {

@@ -1,0 +1,256 @@
+//! Replies about our reputation: for each block list (or provider that names none) and source address, an alarm that
+//! lasts until mail is taken again.
+//!
+//! A reply counts if the bounce rules give it the cause `reputation`. Its alarm ends when each provider that sent such
+//! replies has taken mail from the source again, or a configured time after the last reply.
+//!
+//! Promise: a transaction without failures costs one relaxed load while there is no alarm. Of a failed one at most
+//! [`CLASSIFIED_MAX`] different replies are classified, each once and without a lock. At most [`ALARMS_MAX`] alarms
+//! with [`PROVIDERS_MAX`] providers each are kept; the one with the oldest reply is dropped first.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use stentor_bounces::provider::{is_within, of_host};
+use stentor_bounces::{BounceCause, BounceReply, BounceRules};
+use stentor_queue::ids::Ms;
+use stentor_sched::RcptOutcome;
+
+/// Maximum alarms, and block lists with a counter.
+const ALARMS_MAX: usize = 64;
+/// Maximum providers of an alarm.
+const PROVIDERS_MAX: usize = 32;
+/// Maximum different replies of a transaction that are classified.
+const CLASSIFIED_MAX: usize = 8;
+/// Reply codes from here on defer or refuse.
+pub const FAILED_CODE_MIN: u16 = 400;
+/// Octets kept of a sample.
+const SAMPLE_BYTES_MAX: usize = 400;
+/// Minimum interval between two warnings in the log about one alarm.
+const WARN_EVERY_MS: Ms = 3_600_000;
+/// The source of replies in reports, which do not say which address had sent the mail.
+pub const OF_REPORT: &str = "(report)";
+
+/// Where mail was refused.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockedPlace<'a> {
+    /// Name of the configured source, empty for the default, or [`OF_REPORT`].
+    pub source: &'a str,
+    pub host: &'a str,
+}
+
+/// An alarm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReputationAlarm {
+    /// The block list, or the provider at which our reputation is bad.
+    pub list: String,
+    /// Whether `list` is a block list.
+    pub is_list: bool,
+    pub source: String,
+    pub replies: u64,
+    pub first: Ms,
+    pub last: Ms,
+    /// The host that sent the last reply, and the reply.
+    pub host: String,
+    pub sample: String,
+    /// Organisational domains of the hosts whose last word is such a reply.
+    providers: Vec<String>,
+    warned: Option<Ms>,
+}
+
+#[derive(Default)]
+struct BlockedState {
+    /// By list and source.
+    alarms: BTreeMap<[String; 2], ReputationAlarm>,
+    /// Replies by list since the server started.
+    replies: BTreeMap<String, u64>,
+}
+
+/// Alarms; see the module's head.
+#[derive(Default)]
+pub struct ReputationAlarms {
+    /// Number of alarms.
+    active: AtomicUsize,
+    state: Mutex<BlockedState>,
+}
+
+impl ReputationAlarms {
+    /// Takes note of the outcomes of a transaction in which a reply failed.
+    pub fn of_outcomes(&self, rules: &BounceRules, place: BlockedPlace<'_>, outcomes: &[RcptOutcome], now: Ms) {
+        let (mut before, mut classified, mut is_blocked) = (None, 0, false);
+        for outcome in outcomes.iter().filter(|outcome| outcome.code >= FAILED_CODE_MIN) {
+            // A reply repeated for a hundred recipients is classified once.
+            if before.replace(&outcome.text) == Some(&outcome.text) {
+                continue;
+            }
+            let reply =
+                BounceReply { text: &outcome.text, code: Some(outcome.code), enhanced: outcome.dsn, host: place.host };
+            is_blocked |= self.of_reply(rules, place, &reply, now);
+            classified += 1;
+            if classified >= CLASSIFIED_MAX {
+                break;
+            }
+        }
+        if !is_blocked && outcomes.iter().any(|outcome| (200..300).contains(&outcome.code)) {
+            self.delivered(place);
+        }
+    }
+
+    /// Takes note of one reply that defers or refuses. Returns whether it is about our reputation.
+    pub fn of_reply(&self, rules: &BounceRules, place: BlockedPlace<'_>, reply: &BounceReply<'_>, now: Ms) -> bool {
+        let found = rules.classify(reply);
+        if found.cause != BounceCause::Reputation {
+            return false;
+        }
+        if found.block_lists.is_empty() {
+            self.note(&of_host(place.host), false, place, reply.text, now);
+        }
+        for list in &found.block_lists {
+            self.note(list, true, place, reply.text, now);
+        }
+        true
+    }
+
+    fn note(&self, list: &str, is_list: bool, place: BlockedPlace<'_>, text: &str, now: Ms) {
+        let mut state = self.state.lock();
+        if is_list && (state.replies.len() < ALARMS_MAX || state.replies.contains_key(list)) {
+            *state.replies.entry(list.to_owned()).or_default() += 1;
+        }
+        let key = [list.to_owned(), place.source.to_owned()];
+        if state.alarms.len() >= ALARMS_MAX && !state.alarms.contains_key(&key) {
+            let oldest = state.alarms.iter().min_by_key(|(_, alarm)| alarm.last).map(|(key, _)| key.clone());
+            oldest.map(|oldest| state.alarms.remove(&oldest));
+        }
+        let alarm = state.alarms.entry(key).or_insert_with(|| ReputationAlarm {
+            list: list.to_owned(),
+            is_list,
+            source: place.source.to_owned(),
+            replies: 0,
+            first: now,
+            last: now,
+            host: String::new(),
+            sample: String::new(),
+            providers: Vec::new(),
+            warned: None,
+        });
+        (alarm.replies, alarm.last) = (alarm.replies + 1, now);
+        place.host.clone_into(&mut alarm.host);
+        text[..text.floor_char_boundary(SAMPLE_BYTES_MAX)].clone_into(&mut alarm.sample);
+        if !alarm.providers.iter().any(|known| is_within(place.host, known)) && alarm.providers.len() < PROVIDERS_MAX {
+            alarm.providers.push(of_host(place.host));
+        }
+        let is_due = alarm.warned.is_none_or(|at| now.abs_diff(at) >= WARN_EVERY_MS);
+        if is_due {
+            alarm.warned = Some(now);
+        }
+        self.active.store(state.alarms.len(), Ordering::Relaxed);
+        drop(state);
+        if is_due {
+            let BlockedPlace { source, host } = place;
+            tracing::warn!(list, source, host, reply = text, "mail is refused because of our reputation");
+        }
+    }
+
+    /// A host took mail from a source: what its provider said before is over.
+    pub fn delivered(&self, place: BlockedPlace<'_>) {
+        if self.active.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.alarms.retain(|_, alarm| {
+            if alarm.source == place.source || alarm.source == OF_REPORT {
+                alarm.providers.retain(|provider| !is_within(place.host, provider));
+            }
+            !alarm.providers.is_empty()
+        });
+        self.active.store(state.alarms.len(), Ordering::Relaxed);
+    }
+
+    /// The alarms in force; those whose last reply is `lasts_ms` old have ended.
+    pub fn alarms(&self, now: Ms, lasts_ms: Ms) -> Vec<ReputationAlarm> {
+        if self.active.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut state = self.state.lock();
+        state.alarms.retain(|_, alarm| now.saturating_sub(alarm.last) < lasts_ms);
+        self.active.store(state.alarms.len(), Ordering::Relaxed);
+        state.alarms.values().cloned().collect()
+    }
+
+    /// Replies that named each block list since the server started.
+    pub fn replies(&self) -> Vec<(String, u64)> {
+        self.state.lock().replies.iter().map(|(list, count)| (list.clone(), *count)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_queue::ids::AddressId;
+    use stentor_sched::Stage;
+
+    use super::*;
+
+    const LISTED: &str = "Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org";
+    const LASTS_MS: Ms = 1_000;
+
+    fn outcome(code: u16, text: &str) -> RcptOutcome {
+        RcptOutcome { id: AddressId(1), stage: Stage::Rcpt, code, dsn: None, text: text.into() }
+    }
+
+    fn attempt(blocked: &ReputationAlarms, place: (&str, &str), outcomes: &[RcptOutcome], now: Ms) {
+        let place = BlockedPlace { source: place.0, host: place.1 };
+        if outcomes.iter().all(|outcome| outcome.code < FAILED_CODE_MIN) {
+            return blocked.delivered(place);
+        }
+        blocked.of_outcomes(BounceRules::shared_built_in(), place, outcomes, now);
+    }
+
+    fn names(blocked: &ReputationAlarms, now: Ms) -> Vec<(String, String, u64)> {
+        let alarms = blocked.alarms(now, LASTS_MS).into_iter();
+        alarms.map(|alarm| (alarm.list, alarm.source, alarm.replies)).collect()
+    }
+
+    #[test]
+    fn an_alarm_ends_when_every_provider_takes_mail_from_the_source_again() {
+        let blocked = ReputationAlarms::default();
+        let listed = [outcome(554, LISTED), outcome(554, LISTED), outcome(250, "OK")];
+        attempt(&blocked, ("bulk", "mx1.one.example"), &listed, 5);
+        attempt(&blocked, ("bulk", "mx.two.example"), &listed[..1], 7);
+        attempt(&blocked, ("bulk", "mx.two.example"), &[outcome(550, "User unknown")], 8);
+        assert_eq!(names(&blocked, 9), [("Spamhaus".to_owned(), "bulk".to_owned(), 2)]);
+        let alarm = blocked.alarms(9, LASTS_MS).remove(0);
+        assert_eq!((alarm.first, alarm.last, &*alarm.host, &*alarm.sample), (5, 7, "mx.two.example", LISTED));
+        let sent = [outcome(250, "OK")];
+        attempt(&blocked, ("other", "mx1.one.example"), &sent, 10);
+        attempt(&blocked, ("bulk", "mx2.one.example"), &sent, 10);
+        assert_eq!(names(&blocked, 10).len(), 1, "the other provider still refuses");
+        attempt(&blocked, ("bulk", "mx.two.example"), &sent, 11);
+        assert_eq!(names(&blocked, 11), []);
+        assert_eq!(blocked.replies(), [("Spamhaus".to_owned(), 2)], "counters only grow");
+    }
+
+    #[test]
+    fn an_alarm_ends_by_itself_and_reputation_without_a_list_has_the_provider() {
+        let blocked = ReputationAlarms::default();
+        let reply = outcome(
+            421,
+            "4.7.0 Our system has detected that this message is suspicious due to the very low reputation of the sending IP address",
+        );
+        attempt(&blocked, ("", "gmail-smtp-in.l.google.com"), &[reply], 5);
+        assert_eq!(names(&blocked, 6), [("google.com".to_owned(), String::new(), 1)]);
+        assert!(!blocked.alarms(6, LASTS_MS)[0].is_list && blocked.replies().is_empty());
+        assert_eq!(names(&blocked, 5 + LASTS_MS), []);
+    }
+
+    #[test]
+    fn alarms_are_bounded() {
+        let blocked = ReputationAlarms::default();
+        for n in 0..2 * ALARMS_MAX {
+            let listed = outcome(554, &format!("Client host [192.0.2.1] blocked using bl.n{n}.example"));
+            attempt(&blocked, ("", "mx.one.example"), &[listed], n as Ms);
+        }
+        let alarms = blocked.alarms(0, Ms::MAX);
+        assert!(alarms.len() == ALARMS_MAX && alarms.iter().all(|alarm| alarm.last >= ALARMS_MAX as Ms));
+    }
+}
