@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use stentor_bounces::provider::{is_within, of_host};
+use stentor_bounces::provider::of_host;
 use stentor_bounces::{BounceCause, BounceReply, BounceRules};
+use stentor_mail::domain::is_at_or_below;
 use stentor_queue::ids::Ms;
 use stentor_sched::RcptOutcome;
 
@@ -137,7 +138,9 @@ impl ReputationAlarms {
         (alarm.replies, alarm.last) = (alarm.replies + 1, now);
         place.host.clone_into(&mut alarm.host);
         text[..text.floor_char_boundary(SAMPLE_BYTES_MAX)].clone_into(&mut alarm.sample);
-        if !alarm.providers.iter().any(|known| is_within(place.host, known)) && alarm.providers.len() < PROVIDERS_MAX {
+        if !alarm.providers.iter().any(|known| is_at_or_below(place.host.trim_end_matches('.'), known))
+            && alarm.providers.len() < PROVIDERS_MAX
+        {
             alarm.providers.push(of_host(place.host));
         }
         let is_due = alarm.warned.is_none_or(|at| now.abs_diff(at) >= WARN_EVERY_MS);
@@ -160,7 +163,7 @@ impl ReputationAlarms {
         let mut state = self.state.lock();
         state.alarms.retain(|_, alarm| {
             if alarm.source == place.source || alarm.source == OF_REPORT {
-                alarm.providers.retain(|provider| !is_within(place.host, provider));
+                alarm.providers.retain(|provider| !is_at_or_below(place.host.trim_end_matches('.'), provider));
             }
             !alarm.providers.is_empty()
         });

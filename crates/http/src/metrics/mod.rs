@@ -282,6 +282,7 @@ fn limits(text: &mut Text, core: &Core) {
 
 /// Block lists, our reputation and complaints.
 fn reputation(text: &mut Text, core: &Core) {
+    type Field = fn(&ComplaintView) -> u64;
     let now = core.clock.now();
     text.family("stentor_block_list_replies_total");
     for (list, replies) in core.blocked.replies() {
@@ -292,14 +293,13 @@ fn reputation(text: &mut Text, core: &Core) {
         text.sample(&[("list", &alarm.list), ("source", &alarm.source)], alarm.replies as f64);
     }
     let rows = complaint_rows(core, now);
-    let families: [(&str, fn(&ComplaintView) -> f64); 2] = [
-        ("stentor_complaints", |row| row.complaints as f64),
-        ("stentor_complaint_deliveries", |row| row.delivered as f64),
-    ];
+    let families: [(&str, Field); 2] =
+        [("stentor_complaints", |row| row.complaints), ("stentor_complaint_deliveries", |row| row.delivered)];
     for (name, field) in families {
         text.family(name);
         for row in &rows {
-            text.sample(&[("subject", &row.subject), ("name", &row.name), ("window", &row.window)], field(row));
+            let labels = [("subject", &*row.subject), ("name", &row.name), ("window", &row.window)];
+            text.sample(&labels, field(row) as f64);
         }
     }
 }
