@@ -77,15 +77,38 @@ impl HeadingFields {
 
     pub(crate) fn heading(&self) -> Heading {
         let from = readable(&self.from);
-        Heading { subject: readable(&self.subject), author: name_of(&from).to_owned() }
+        Heading { subject: readable(&self.subject), author: name_of(&from) }
     }
 }
 
-/// Returns the name of a mailbox if it has one, else its address, else the whole text.
-fn name_of(from: &str) -> &str {
-    let Some((name, rest)) = from.split_once('<') else { return from };
-    let name = name.trim().trim_matches('"').trim();
-    if name.is_empty() { rest.split_once('>').map_or(from, |(address, _)| address) } else { name }
+/// Returns the name of the first mailbox if it has one, also as a comment behind its address; else its address, else the
+/// whole text.
+fn name_of(from: &str) -> String {
+    let (mut name, mut comment, mut depth, mut is_quoted) = (String::new(), String::new(), 0_usize, false);
+    let mut chars = from.chars();
+    let mut has_brackets = false;
+    while let Some(c) = chars.next() {
+        let text = if depth > 0 { &mut comment } else { &mut name };
+        match c {
+            '\\' if is_quoted || depth > 0 => text.extend(chars.next()),
+            '"' if depth == 0 => is_quoted = !is_quoted,
+            _ if is_quoted => text.push(c),
+            '(' => depth += 1,
+            ')' if depth > 0 => depth -= 1,
+            _ if depth > 0 => text.push(c),
+            '<' => {
+                has_brackets = true;
+                break;
+            }
+            ',' | ';' => break,
+            // The name of a group.
+            ':' => text.clear(),
+            _ => text.push(c),
+        }
+    }
+    let inside = if has_brackets { chars.as_str().split('>').next().unwrap_or_default().trim() } else { "" };
+    let candidates = if has_brackets { [name.trim(), inside] } else { [comment.trim(), name.trim()] };
+    candidates.into_iter().find(|text| !text.is_empty()).unwrap_or(from).to_owned()
 }
 
 /// Returns a field's value on one line, with its encoded words decoded.
@@ -124,6 +147,11 @@ mod tests {
             ("ann@x", "ann@x"),
             ("<", "<"),
             ("\"\" <a@b>, c@d", "a@b"),
+            ("\"Ex, \\\"Ann\\\"\" <a@b>", "Ex, \"Ann\""),
+            ("\"<ceo@bank>\" <a@b>", "<ceo@bank>"),
+            ("a@b (Ann (B))", "Ann B"),
+            ("All: Ann <a@b>, c@d;", "Ann"),
+            ("a@b, c@d", "a@b"),
         ] {
             assert_eq!(name_of(from), wanted, "{from}");
         }

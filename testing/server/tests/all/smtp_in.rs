@@ -161,7 +161,9 @@ fn the_received_field() {
         let start = format!("Received: from {name} ([127.0.0.1])\r\n\tby mx.test with {protocol} id {id};\r\n\t");
         assert!(field.starts_with(&start), "{field:?}");
         let date = field[start.len()..].strip_suffix(" +0000\r\n").expect("a date in UTC");
-        assert_eq!(date.len(), "Sat, 21 Nov 2026 12:00:00".len(), "{date}");
+        // The day has one digit or two.
+        let bytes = ["Tue, 1 Dec 2026 12:00:00".len(), "Sat, 21 Nov 2026 12:00:00".len()];
+        assert!(bytes.contains(&date.len()), "{date}");
     }
     lab.assert_no_violations();
 }
