@@ -138,7 +138,7 @@ pub(crate) fn names(header: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Returns the lines of a header section without the fields of these names; `None` if it has none of them.
-pub(crate) fn without(header: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+pub fn without(header: &[u8], is_removed: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let is_removed = |whole: &[u8]| field::split(whole).is_some_and(|(name, _)| is_removed(name));
     if !field::lines(header).any(&is_removed) {
         return None;

@@ -14,7 +14,7 @@ mod template;
 mod unsubscribe;
 mod verp;
 
-pub use fields::{CopyFields, FieldError, FieldTemplate};
+pub use fields::{CopyFields, FieldError, FieldTemplate, without};
 pub use key::{CopyKey, KEY_BYTES};
 pub use mailbox::{NAME_BYTES_MAX, display_name};
 pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};

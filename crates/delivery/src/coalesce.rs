@@ -19,6 +19,7 @@ use stentor_core::route::Route;
 use stentor_mail::Class;
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
 use stentor_mail::dsn::{Ret, format_date};
+use stentor_mail::edited::HeaderEdit;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
@@ -164,6 +165,7 @@ async fn write(core: &Arc<Core>, plan: &Plan, posts: &[Post], content: ContentId
         out.extend_from_slice(plan.before(number));
         let mut writer = plan.post();
         writer.push(&post.prefix, &mut out);
+        let mut edit = HeaderEdit::without_author(&post.prefix);
         let mut at = 0;
         while at < post.size {
             let mut chunk = vec![0; CHUNK_BYTES.min((post.size - at) as usize)];
@@ -172,7 +174,8 @@ async fn write(core: &Arc<Core>, plan: &Plan, posts: &[Post], content: ContentId
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
             at += read as u64;
-            writer.push(&chunk[..read], &mut out);
+            chunk.truncate(read);
+            writer.push(&edited(&mut edit, chunk, at == post.size), &mut out);
             if out.len() as u64 >= PIECE_BYTES {
                 piece(core, content, std::mem::take(&mut out)).await?;
             }
@@ -189,18 +192,28 @@ async fn piece(core: &Arc<Core>, content: ContentId, bytes: Vec<u8>) -> Result<(
     ticket.await.unwrap_or(Err(IntakeRefusal::Stopping))
 }
 
+/// Octets of a post's content without fields that those before it replace.
+fn edited(edit: &mut Option<HeaderEdit>, octets: Vec<u8>, is_last: bool) -> Vec<u8> {
+    match edit {
+        Some(edit) => edit.push(octets, is_last),
+        None => octets,
+    }
+}
+
 /// Passes a post to the digest as it is on the wire.
 async fn read(core: &Arc<Core>, post: &Post, mut show: impl FnMut(&[u8])) -> std::io::Result<()> {
     show(&post.prefix);
-    let (mut at, mut chunk) = (0, vec![0; CHUNK_BYTES]);
+    let mut edit = HeaderEdit::without_author(&post.prefix);
+    let mut at = 0;
     while at < post.size {
-        let wanted = CHUNK_BYTES.min((post.size - at) as usize);
-        let read = core.reader.read_at(post.content.0, at, &mut chunk[..wanted])?;
+        let mut chunk = vec![0; CHUNK_BYTES.min((post.size - at) as usize)];
+        let read = core.reader.read_at(post.content.0, at, &mut chunk)?;
         if read == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        show(&chunk[..read]);
         at += read as u64;
+        chunk.truncate(read);
+        show(&edited(&mut edit, chunk, at == post.size));
         // A large post must not monopolize the thread.
         tokio::task::yield_now().await;
     }

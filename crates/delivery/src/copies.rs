@@ -14,6 +14,7 @@ use stentor_addresses::header_octets;
 use stentor_copies::{CopyParts, CopyValues};
 use stentor_core::assignment::Assignment;
 use stentor_core::{Core, Settings};
+use stentor_mail::edited::is_author_replaced;
 use stentor_mail::headers::HEADER_BYTES_MAX;
 
 use super::dkim::is_trusted;
@@ -24,6 +25,7 @@ use super::{body, generic};
 /// # Errors
 /// The content cannot be read.
 pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> io::Result<()> {
+    leave_out_author(core, assignment)?;
     if assignment.own.is_some() || assignment.len() != 1 {
         return Ok(());
     }
@@ -53,12 +55,32 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
     Ok(())
 }
 
+/// Leaves the author's fields out of a list's copy that has another From before the content.
+fn leave_out_author(core: &Core, assignment: &mut Assignment) -> io::Result<()> {
+    if assignment.list.is_empty() || !is_author_replaced(&assignment.prefix, b"From") {
+        return Ok(());
+    }
+    body::load(core, assignment)?;
+    replace_header(core, assignment, |header| {
+        stentor_copies::without(header, |name| is_author_replaced(b"From: x\r\n", name))
+    })
+}
+
 /// Removes the fields that the copy has of its own from our prefix and from the stored header.
 fn replace_fields(core: &Core, own: &CopyParts, assignment: &mut Assignment) -> io::Result<()> {
     if let Some(prefix) = own.without_own(&assignment.prefix) {
         assignment.size -= (assignment.prefix.len() - prefix.len()) as u64;
         assignment.prefix = prefix;
     }
+    replace_header(core, assignment, |header| own.without_own(header))
+}
+
+/// Replaces the header of the content as it is sent, if it changes.
+fn replace_header(
+    core: &Core,
+    assignment: &mut Assignment,
+    change: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> io::Result<()> {
     let limit = HEADER_BYTES_MAX as usize;
     let (header, instead_of) = match (assignment.wire_header(), &assignment.body) {
         (Some((header, instead_of)), _) => (Cow::Borrowed(header), instead_of),
@@ -74,7 +96,7 @@ fn replace_fields(core: &Core, own: &CopyParts, assignment: &mut Assignment) -> 
     };
     // The last field of a longer header may be incomplete.
     if header.len() < limit
-        && let Some(header) = own.without_own(&header)
+        && let Some(header) = change(&header)
     {
         assignment.generic.get_or_insert_default().header = Some((header, instead_of));
     }

@@ -93,15 +93,28 @@ pub(super) fn is_trusted(settings: &Settings, assignment: &Assignment) -> bool {
 
 /// Returns the keys of the domains that sign this copy.
 fn signers(core: &Core, settings: &Settings, assignment: &Assignment, header: &[u8]) -> Vec<DomainSigners> {
-    let author = Some(header).filter(|_| is_trusted(settings, assignment)).and_then(author_domain);
+    let named = author_domain(header);
+    let is_trusted = is_trusted(settings, assignment);
+    let author = named.as_deref().filter(|_| is_trusted);
     let list = Some(&*assignment.list).filter(|list| !list.is_empty()).and_then(|list| settings.list(list));
     let list = list.map(|list| list.settings().address.domain());
     settings
         .dkim()
-        .signing(author.as_deref(), list)
+        .signing(author, list)
         .into_iter()
+        // A signature must not prove an author whom anybody can name.
+        .filter(|domain| {
+            let is_besides = domain.config.every && list.is_none_or(|list| !domain.config.covers(list));
+            is_trusted || !is_besides || named.as_deref().is_none_or(|named| !is_related(named, &domain.config.domain))
+        })
         .filter_map(|domain| core.dkim.signers(domain))
         .collect()
+}
+
+/// Whether two domains may be of the same organization: they end alike from the second-last label on.
+fn is_related(one: &str, other: &str) -> bool {
+    let end = |domain: &str| domain.rsplit('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+    end(one) == end(other)
 }
 
 /// Returns the domain of the first address of From, as it is in DNS.

@@ -192,7 +192,7 @@ fn rendered(config: &Config, domain: &str, list: Option<&List>, wanted: &MailExa
     let post = list.map(|_| OWN_FIELDS.map(str::to_owned).to_vec());
     let mut edit = HeaderEdit::new(0, HeaderChanges { missing, post });
     let edited = edit.push(message, true);
-    let fields = list.map_or_else(Vec::new, |list| list.copy_fields(&edit.take_list_fields().replaced, false));
+    let fields = list.map_or_else(Vec::new, |list| list.copy_fields(&edit.take_list_fields().replaced, None));
     [link_fields(config, domain, list), fields, edited].concat()
 }
 

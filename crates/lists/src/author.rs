@@ -10,8 +10,6 @@ use stentor_mime::field;
 
 use crate::fields::{append, phrase};
 
-/// Fields of a post that depend on how copies name its author.
-pub const AUTHOR_FIELDS: [&str; 2] = [FROM, REPLY_TO];
 const FROM: &str = "From";
 const REPLY_TO: &str = "Reply-To";
 /// The author as the post names it. Google Groups uses the same name.
@@ -29,6 +27,16 @@ pub enum FromRewriting {
     Always,
 }
 
+/// The author of a post whose copies may have the list's address in From.
+#[derive(Debug, Clone, Copy)]
+pub struct PostAuthor<'a> {
+    /// The whole field From.
+    pub from: &'a [u8],
+    pub has_reply_to: bool,
+    /// Receivers would refuse copies with this From.
+    pub is_refused: bool,
+}
+
 /// A list as the author of its copies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ListAuthor<'a> {
@@ -37,7 +45,8 @@ pub(crate) struct ListAuthor<'a> {
 }
 
 /// Appends the new From, X-Original-From, and Reply-To for a post with this From field, whole.
-pub(crate) fn append_rewritten(from: &[u8], has_reply_to: bool, list: ListAuthor<'_>, out: &mut Vec<u8>) {
+pub(crate) fn append_rewritten(author: PostAuthor<'_>, list: ListAuthor<'_>, out: &mut Vec<u8>) {
+    let PostAuthor { from, has_reply_to, .. } = author;
     let Some((_, value)) = field::split(from) else { return };
     let mut tokens = phrase(&format!("{} via {}", author_name(from), list.name));
     tokens.push(format!("<{}>", list.address));
@@ -69,7 +78,9 @@ mod tests {
         let mut out = Vec::new();
         let address = "news@lists.example.org".parse().unwrap();
         let list = ListAuthor { name: "news", address: &address };
-        append_rewritten(format!("From:{from}\r\n").as_bytes(), has_reply_to, list, &mut out);
+        let from = format!("From:{from}\r\n");
+        let author = PostAuthor { from: from.as_bytes(), has_reply_to, is_refused: true };
+        append_rewritten(author, list, &mut out);
         String::from_utf8(out).unwrap()
     }
 

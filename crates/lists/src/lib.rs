@@ -16,7 +16,7 @@ mod list;
 mod posting;
 pub mod subscribers;
 
-pub use author::{AUTHOR_FIELDS, FromRewriting};
+pub use author::{FromRewriting, PostAuthor};
 pub use fields::{delivered_to_field, is_archive_url, is_list_id};
 pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, PostingPolicy};
 pub use posting::{check_delivered_to, check_received, check_sender};

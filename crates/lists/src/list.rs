@@ -6,7 +6,7 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::FORMER_LIST_ID;
 use stentor_mime::field;
 
-use crate::author::{FromRewriting, ListAuthor, append_rewritten};
+use crate::author::{FromRewriting, ListAuthor, PostAuthor, append_rewritten};
 use crate::fields::{append, is_archive_url, is_list_id, mailto, phrase};
 
 /// Longest description of a list.
@@ -130,29 +130,27 @@ impl List {
 
     /// Returns the header fields that precede every copy of a post, if the fields `taken` were removed from it. The
     /// list's own fields replace those; of the others the first of each name is kept. A `List-Id` is kept under another
-    /// name, since the list that set it recognises its posts by it. `is_from_refused`: receivers would refuse copies
-    /// with the author's From, which is among `taken` then.
-    pub fn copy_fields(&self, taken: &[u8], is_from_refused: bool) -> Vec<u8> {
-        let is_rewritten = match self.settings.rewrite_from {
-            FromRewriting::Never => false,
-            FromRewriting::Dmarc => is_from_refused,
-            FromRewriting::Always => true,
-        };
-        let has_reply_to = names(taken).any(|name| name.eq_ignore_ascii_case(b"reply-to"));
+    /// name, since the list that set it recognises its posts by it. If the list's address is to be in From, its field
+    /// is among them; the post's must then be left out of the content.
+    pub fn copy_fields(&self, taken: &[u8], author: Option<PostAuthor<'_>>) -> Vec<u8> {
         let mut out = self.fields.clone();
         for whole in field::lines(taken) {
             let Some((name, _)) = field::split(whole) else { continue };
             if name.eq_ignore_ascii_case(LIST_ID.as_bytes()) {
                 out.extend_from_slice(FORMER_LIST_ID.as_bytes());
                 out.extend_from_slice(&whole[name.len()..]);
-            } else if is_rewritten && name.eq_ignore_ascii_case(b"from") {
-                if !names(&out).any(|known| known.eq_ignore_ascii_case(name)) {
-                    let list = ListAuthor { name: &self.settings.name, address: &self.settings.address };
-                    append_rewritten(whole, has_reply_to, list, &mut out);
-                }
             } else if !names(&out).any(|known| known.eq_ignore_ascii_case(name)) {
                 out.extend_from_slice(whole);
             }
+        }
+        let is_rewritten = |author: &PostAuthor<'_>| match self.settings.rewrite_from {
+            FromRewriting::Never => false,
+            FromRewriting::Dmarc => author.is_refused,
+            FromRewriting::Always => true,
+        };
+        if let Some(author) = author.filter(is_rewritten) {
+            let list = ListAuthor { name: &self.settings.name, address: &self.settings.address };
+            append_rewritten(author, list, &mut out);
         }
         out
     }
@@ -236,25 +234,23 @@ pub(crate) mod tests {
             ("List-Archive: <1>\r\nLIST-ARCHIVE: <2>\r\n", "List-Archive: <1>\r\n"),
             ("List-Help: <h\u{f6}>\r\n", "List-Help: <h\u{f6}>\r\n"),
         ] {
-            let got = String::from_utf8(list.copy_fields(taken.as_bytes(), false)).unwrap();
+            let got = String::from_utf8(list.copy_fields(taken.as_bytes(), None)).unwrap();
             assert_eq!(got, format!("{own}{behind}"), "{taken}");
         }
     }
 
     #[test]
     fn from_is_rewritten_where_it_must_be() {
-        let taken = b"From: Ann <a@x.example>\r\nFrom: Eve <e@x.example>\r\nReply-To: <b@x.example>\r\n";
         let copy = |rewrite_from, is_refused| {
             let list = List::new(ListSettings { rewrite_from, ..settings() }).unwrap();
-            let fields = list.copy_fields(taken, is_refused);
+            let author = PostAuthor { from: b"From: Ann <a@x.example>\r\n", has_reply_to: true, is_refused };
+            let fields = list.copy_fields(b"", Some(author));
             String::from_utf8(fields[list.header_fields().len()..].to_vec()).unwrap()
         };
-        let own = "From: Ann <a@x.example>\r\nReply-To: <b@x.example>\r\n";
-        let lists = "From: \"Ann via news\" <news@lists.example.org>\r\nX-Original-From: Ann <a@x.example>\r\n\
-                     Reply-To: <b@x.example>\r\n";
+        let lists = "From: \"Ann via news\" <news@lists.example.org>\r\nX-Original-From: Ann <a@x.example>\r\n";
         for (rewriting, is_refused, wanted) in [
-            (FromRewriting::Never, true, own),
-            (FromRewriting::Dmarc, false, own),
+            (FromRewriting::Never, true, ""),
+            (FromRewriting::Dmarc, false, ""),
             (FromRewriting::Dmarc, true, lists),
             (FromRewriting::Always, false, lists),
         ] {

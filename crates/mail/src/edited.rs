@@ -18,7 +18,7 @@
 
 use std::ops::Range;
 
-use stentor_mime::field::{Section, Token};
+use stentor_mime::field::{Section, Token, lines, split};
 
 use crate::headers::{HeaderFacts, HeaderScan, LEFT_OUT};
 
@@ -36,6 +36,19 @@ pub const LIST_FIELDS: [&str; 9] = [
 ];
 /// Maximum octets of removed fields.
 pub const TAKEN_BYTES_MAX: usize = 64 * 1024;
+
+/// Fields of the content that copies leave out if there is another From before it.
+const AUTHOR_FIELDS: [&str; 2] = ["From", "X-Original-From"];
+
+/// Whether copies with these fields before the content leave out a field of it, since they have another From.
+pub fn is_author_replaced(prefix: &[u8], name: &[u8]) -> bool {
+    let is = |name: &[u8], other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+    AUTHOR_FIELDS.iter().any(|field| is(name, field)) && has_author(prefix)
+}
+
+fn has_author(prefix: &[u8]) -> bool {
+    lines(prefix).filter_map(split).any(|(name, _)| name.eq_ignore_ascii_case(b"From"))
+}
 
 /// Fields that a message gets if they are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,12 +92,6 @@ impl ListFields {
         self.replaced.len() + self.repeated.len()
     }
 
-    /// Adds fields that were removed later.
-    pub fn add(&mut self, more: ListFields) {
-        self.replaced.extend(more.replaced);
-        self.repeated.extend(more.repeated);
-    }
-
     /// Returns all of them, for a copy that does not belong to a list.
     pub fn all(&self) -> Vec<u8> {
         [&*self.replaced, &*self.repeated].concat()
@@ -125,6 +132,12 @@ impl HeaderEdit {
             was_given: false,
             is_behind_line: true,
         }
+    }
+
+    /// An editor of content that leaves out the author's fields; `None`: the fields before it name no author.
+    pub fn without_author(prefix: &[u8]) -> Option<HeaderEdit> {
+        let post = Some(AUTHOR_FIELDS.map(str::to_owned).to_vec());
+        has_author(prefix).then(|| HeaderEdit::new(0, HeaderChanges { missing: None, post }))
     }
 
     /// Returns the Message-ID added here; `None`: it already had one, or its header has not ended.

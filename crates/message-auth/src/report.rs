@@ -47,6 +47,8 @@ pub struct Report {
     pub dmarc: Vec<DmarcResult>,
     /// There are more authors' domains than are examined.
     pub has_more_authors: bool,
+    /// The same, if copies of a list were asked about.
+    pub copies_have_more_authors: bool,
     /// For each author's domain, if copies of a list were asked about: DMARC of these.
     pub copies: Vec<DmarcResult>,
 }
@@ -140,7 +142,9 @@ impl Report {
             let policy = one.policy.filter(|policy| *policy != DmarcPolicy::None)?;
             Some(Disposition { policy, domain: one.domain.clone() })
         };
-        self.copies.iter().filter(fails).find_map(refused)
+        let unknown = || Disposition { policy: DmarcPolicy::Reject, domain: String::new() };
+        let found = self.copies.iter().filter(fails).find_map(refused);
+        found.or_else(|| self.copies_have_more_authors.then(unknown))
     }
 
     /// What the authors' domains ask for this message, unless all pass or ask nothing.

@@ -158,6 +158,9 @@ fn copies_of_a_list_pass_only_by_a_signature_that_lasts() {
     ] {
         assert_eq!(of_copies(&with_policy(record), &plain, "list-id").0, wanted, "{record}");
     }
+    // Receivers would examine all of them, and the strictest policy counts.
+    let many = "From: a@n1.test, b@n2.test, c@n3.test, d@n4.test, e@author.test\r\n\r\nx\r\n";
+    assert!(of_copies(&strict, many.as_bytes(), "list-id").0.is_some());
     // A key that the DNS does not answer for could be right.
     let mut silent = zone(&signer);
     silent.0.retain(|(name, _)| !name.starts_with("s1."));

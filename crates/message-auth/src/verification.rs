@@ -213,6 +213,7 @@ impl Verification {
             arc: self.arc.unwrap_or_else(unfinished),
             dmarc: self.dmarc.unwrap_or_default(),
             has_more_authors: self.is_dmarc_on && self.message.findings.authors.has_more,
+            copies_have_more_authors: self.replaced_fields.is_some() && self.message.findings.authors.has_more,
             copies: self.copies.unwrap_or_default(),
         }
     }

@@ -164,11 +164,8 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
         let post = core.live.posts.get(*id);
         let known = post.as_ref().and_then(|post| post.heading.get().cloned());
         if known.is_none() {
-            let message = core.with(|hub, _| {
-                let message = hub.store.message(hub.store.no_of(*id)?)?;
-                Some((message.prefix().to_vec(), message.content()))
-            });
-            wanted.extend(message.map(|message| (at, message, post)));
+            let content = core.with(|hub, _| Some(hub.store.message(hub.store.no_of(*id)?)?.content()));
+            wanted.extend(content.map(|content| (at, content, post)));
         }
         found.push(known);
     }
@@ -176,12 +173,9 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
         return found;
     }
     let reader = core.reader.clone();
-    let read = move |(at, (prefix, content), post): (usize, (Vec<u8>, ContentId), Option<Arc<Post>>)| {
-        // From of a large post is with the fields of its list.
-        let mut bytes = prefix;
-        let begun = bytes.len();
-        bytes.resize(begun + LOOKED_BYTES_MAX, 0);
-        let len = begun + reader.read_at(content.0, 0, &mut bytes[begun..]).ok()?;
+    let read = move |(at, content, post): (usize, ContentId, Option<Arc<Post>>)| {
+        let mut bytes = vec![0; LOOKED_BYTES_MAX];
+        let len = reader.read_at(content.0, 0, &mut bytes).ok()?;
         let heading = Arc::new(Heading::of(&bytes[..len]));
         // Another call may have set it meanwhile.
         let _ = post.map(|post| post.heading.set(heading.clone()));

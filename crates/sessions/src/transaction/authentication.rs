@@ -13,18 +13,25 @@ use std::time::Duration;
 
 use stentor_config::{DmarcAction, ListConfig};
 use stentor_core::{Core, Settings};
-use stentor_lists::{AUTHOR_FIELDS, FromRewriting, OWN_FIELDS};
+use stentor_dkim::MessageHash;
+use stentor_lists::{FromRewriting, OWN_FIELDS, PostAuthor};
 use stentor_mail::address::normalise_domain;
-use stentor_mail::edited::{HeaderChanges, HeaderEdit};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_message_auth::{
     Disposition, DmarcPolicy, FIELD, MessageScan, MethodResult, Report, SessionIdentity, Step, Verification,
 };
+use stentor_mime::field;
 use tokio::time::Instant;
 
 use super::Transaction;
-use super::header::header_too_large;
+
+/// The author of a post, as it is stored.
+pub(super) struct StoredAuthor {
+    /// The whole field From.
+    from: Vec<u8>,
+    has_reply_to: bool,
+}
 
 /// A message to be authenticated.
 pub(super) struct Authentication {
@@ -41,6 +48,10 @@ impl Transaction {
     pub(super) fn begin_authentication(&mut self, settings: &Settings, helo: &str, ours: usize) {
         let is_checked = settings.config.message_auth.is_on && !self.is_of_trusted();
         let replaced_fields = self.replaced_fields(settings);
+        let rewriting = |list: &ListConfig| list.list.settings().rewrite_from != FromRewriting::Never;
+        if !self.rcpts.lists().is_empty() && settings.config.lists.iter().any(rewriting) {
+            self.author_header = Some(Box::new(MessageHash::of_header()));
+        }
         if is_checked || replaced_fields.is_some() {
             let (scan, helo) = (MessageScan::new(ours), helo.to_owned());
             self.authentication = Some(Box::new(Authentication { scan, helo, is_checked, replaced_fields }));
@@ -93,10 +104,8 @@ impl Transaction {
             return Ok(());
         }
         let report = self.verified(core, settings, *authentication).await;
-        if let Some(Disposition { policy, domain }) = report.refusal_of_copies() {
-            let by = format!("From rewritten, since DMARC of {domain} asks to {}", policy.word());
-            tracing::info!(message = %self.id, "post: {by}");
-            self.is_from_refused = true;
+        if let Some(refusal) = report.refusal_of_copies() {
+            self.replace_author(settings, &report, &refusal);
         }
         if !is_checked {
             return Ok(());
@@ -112,6 +121,20 @@ impl Transaction {
         self.apply_dmarc(settings, &report)
     }
 
+    /// Lets copies come from the list, unless the post is not from its author: the list does not vouch for that.
+    fn replace_author(&mut self, settings: &Settings, report: &Report, refusal: &Disposition) {
+        let is_applied = |one: &Disposition| settings.config.message_auth.action(&one.domain) != DmarcAction::Off;
+        let forged = if self.is_of_trusted() { None } else { report.dispositions().into_iter().find(is_applied) };
+        if let Some(forged) = forged {
+            self.forged_post = Some(words(&forged).into());
+            return;
+        }
+        let Disposition { policy, domain } = refusal;
+        tracing::info!(message = %self.id, lists = ?self.rcpts.lists(),
+            "From rewritten, since DMARC of {domain} asks to {}", policy.word());
+        self.is_from_refused = true;
+    }
+
     async fn verified(&self, core: &Core, settings: &Settings, authentication: Authentication) -> Report {
         let Authentication { scan, helo, is_checked, replaced_fields } = authentication;
         let config = &settings.config.message_auth;
@@ -119,12 +142,13 @@ impl Transaction {
         let identity = SessionIdentity { client: self.client.to_canonical(), helo, sender };
         let now_s = core.clock.now() / 1_000;
         let message = scan.finish();
-        let mut verification = match (is_checked, replaced_fields) {
-            (true, None) => Verification::new(identity, message, config.evaluates_dmarc(), now_s),
-            (true, Some(fields)) => {
-                Verification::new(identity, message, config.evaluates_dmarc(), now_s).with_copies(fields)
-            }
-            (false, fields) => Verification::of_copies(message, fields.unwrap_or_default(), now_s),
+        let evaluates_dmarc = !is_checked || config.evaluates_dmarc();
+        let all = |message| Verification::new(identity, message, evaluates_dmarc, now_s);
+        let mut verification = match replaced_fields {
+            None => all(message),
+            Some(fields) if self.is_of_trusted() => Verification::of_copies(message, fields, now_s),
+            // The list stands for an author only if the post is the author's.
+            Some(fields) => all(message).with_copies(fields),
         };
         let until = Instant::now() + Duration::from_millis(config.timeout_ms);
         let resolver = core.resolver();
@@ -149,46 +173,44 @@ impl Transaction {
         })
     }
 
-    /// Takes the author's fields out of a post in memory, so that each list's copies can have their own. Those of a
-    /// post that is stored already have been taken when it arrived.
-    ///
-    /// # Errors
-    /// The fields are too large.
-    pub(super) fn take_author_fields(&mut self, settings: &Settings, last: &mut Vec<u8>) -> Result<(), Reply> {
-        if !self.rewrites_from(settings) || self.stored() > 0 {
-            return Ok(());
+    /// Keeps the header of a post that is stored in pieces, if a list may have another From.
+    pub(super) fn note_author_of(&mut self, octets: &[u8]) {
+        if let Some(header) = self.author_header.as_mut().filter(|header| !header.has_header()) {
+            header.push(octets);
         }
-        let post = Some(AUTHOR_FIELDS.map(str::to_owned).to_vec());
-        let mut edit = HeaderEdit::new(0, HeaderChanges { missing: None, post });
-        *last = edit.push(std::mem::take(last), true);
-        if let Some(why) = edit.overflow() {
-            return Err(header_too_large(why));
-        }
-        self.list_fields.add(edit.take_list_fields());
-        Ok(())
     }
 
-    /// Whether copies of a list have another From than the post.
-    pub(super) fn rewrites_from(&self, settings: &Settings) -> bool {
+    /// Notes the author of a complete post as it is stored, if copies of a list may have another From. `last`: its last
+    /// octets.
+    pub(super) fn note_author(&mut self, settings: &Settings, last: &[u8]) {
+        let Some(mut header) = self.author_header.take() else { return };
         let is_always = |list: &ListConfig| list.list.settings().rewrite_from == FromRewriting::Always;
-        !self.rcpts.lists().is_empty() && (self.is_from_refused || settings.config.lists.iter().any(is_always))
+        if !self.is_from_refused && !settings.config.lists.iter().any(is_always) {
+            return;
+        }
+        header.push(last);
+        let (header, _) = header.finish();
+        let named = |wanted: &str| {
+            let is = |whole: &&[u8]| {
+                field::split(whole).is_some_and(|(name, _)| name.eq_ignore_ascii_case(wanted.as_bytes()))
+            };
+            field::lines(&header).find(is)
+        };
+        self.author =
+            named("From").map(|from| StoredAuthor { from: from.to_vec(), has_reply_to: named("Reply-To").is_some() });
     }
 
-    /// Whether copies of a list may have another From than the post, which is not known before its end.
-    pub(super) fn may_rewrite_from(&self, settings: &Settings) -> bool {
-        let rewriting = |list: &ListConfig| list.list.settings().rewrite_from != FromRewriting::Never;
-        !self.rcpts.lists().is_empty() && settings.config.lists.iter().any(rewriting)
+    /// The author of a post whose copies may have another From.
+    pub(super) fn post_author(&self) -> Option<PostAuthor<'_>> {
+        let StoredAuthor { from, has_reply_to } = self.author.as_ref()?;
+        Some(PostAuthor { from, has_reply_to: *has_reply_to, is_refused: self.is_from_refused })
     }
 
     /// Applies what the authors' domains ask for a message that fails DMARC.
     fn apply_dmarc(&mut self, settings: &Settings, report: &Report) -> Result<(), Reply> {
         for Disposition { policy, domain } in report.dispositions() {
             let action = settings.config.message_auth.action(&domain);
-            let by = if domain.is_empty() {
-                "DMARC: too many domains in From".to_owned()
-            } else {
-                format!("DMARC: {domain} asks to {}", policy.word())
-            };
+            let by = words(&Disposition { policy, domain: domain.clone() });
             match applied(action, policy) {
                 DmarcPolicy::None => {}
                 DmarcPolicy::Reject => {
@@ -202,6 +224,15 @@ impl Transaction {
         }
         Ok(())
     }
+}
+
+/// For the log and the quarantine.
+fn words(disposition: &Disposition) -> String {
+    let Disposition { policy, domain } = disposition;
+    if domain.is_empty() {
+        return "DMARC: too many domains in From".to_owned();
+    }
+    format!("DMARC: {domain} asks to {}", policy.word())
 }
 
 /// What is done of what a domain asks.

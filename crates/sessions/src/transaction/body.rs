@@ -121,11 +121,14 @@ impl Transaction {
         self.push_examined(&bytes);
         let bytes = self.stored_form.push(bytes, false);
         // Its header is not known yet.
-        let bytes = self.edit(core, settings, true).push(bytes, false);
+        let bytes = self.edit(core, settings).push(bytes, false);
         match self.canonical_header(settings, bytes, false).await {
             // The whole piece may be the beginning of a field.
             Ok(bytes) if bytes.is_empty() => {}
-            Ok(bytes) => self.store_piece(core, bytes, size_max).await,
+            Ok(bytes) => {
+                self.note_author_of(&bytes);
+                self.store_piece(core, bytes, size_max).await;
+            }
             Err(_) => self.failed = Some(IntakeRefusal::Table),
         }
     }

@@ -201,6 +201,7 @@ mod tests {
             arc: ArcResult { result: MethodResult::None, reason: None, sets: 0 },
             dmarc: Vec::new(),
             has_more_authors: false,
+            copies_have_more_authors: false,
             copies: Vec::new(),
         }
     }

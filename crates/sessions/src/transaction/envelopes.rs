@@ -240,7 +240,10 @@ impl Transaction {
         let nulls = self.rcpts.nulls();
         self.nulls
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
-        self.quarantined_lists = quarantined_lists(&self.rcpts);
+        self.quarantined_lists = match &self.forged_post {
+            Some(by) => self.rcpts.lists().iter().map(|list| (list.clone(), by.clone())).collect(),
+            None => quarantined_lists(&self.rcpts),
+        };
         std::mem::take(&mut self.rcpts).into_groups(owners, program)
     }
 
@@ -257,7 +260,7 @@ impl Transaction {
         let relayed = self.relayed(class, end);
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
         let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
-        let (list_fields, is_from_refused) = (&self.list_fields, self.is_from_refused);
+        let (list_fields, author) = (&self.list_fields, self.post_author());
         let to = |(address, AcceptedRcpt { params, hop, .. })| {
             let route = Route { hop, ..Route::default() };
             EnvelopeRcpt { address, route, params }
@@ -280,7 +283,7 @@ impl Transaction {
                         sender: list.settings().bounces.as_str().to_owned(),
                         class: Class::Bulk,
                         list: Some(name.to_string()),
-                        prefix: [relayed.prefix, list.copy_fields(&list_fields.replaced, is_from_refused)].concat(),
+                        prefix: [relayed.prefix, list.copy_fields(&list_fields.replaced, author)].concat(),
                         ret: Some(Ret::Headers),
                         envid: None,
                         taken,

@@ -7,7 +7,7 @@
 //! Failure: 552 if too much would have to be removed; nothing of the message is kept.
 
 use stentor_core::{Core, Settings};
-use stentor_lists::{AUTHOR_FIELDS, OWN_FIELDS};
+use stentor_lists::OWN_FIELDS;
 use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
 use stentor_mail::headers::HeaderFacts;
@@ -16,11 +16,6 @@ use stentor_smtp::server::EndOfData;
 
 use super::Transaction;
 
-/// The reply if `why` has exceeded its limit.
-pub(super) fn header_too_large(why: &str) -> Reply {
-    Reply::new(552, Enhanced::new(5, 3, 4), format!("Message header too large: {why}"))
-}
-
 impl Transaction {
     /// Whether Date and Message-ID are added: always for users' messages (RFC 6409 section 8), and for those of other
     /// trusted clients unless the operator disables it.
@@ -28,9 +23,8 @@ impl Transaction {
         self.submitted.is_some() || self.is_of_trusted() && settings.config.listen.adds_missing_headers
     }
 
-    /// Returns the editor of its header. `is_begun`: the message arrives in pieces, which are stored before all is
-    /// known of it.
-    pub(super) fn edit(&mut self, core: &Core, settings: &Settings, is_begun: bool) -> &mut HeaderEdit {
+    /// Returns the editor of its header.
+    pub(super) fn edit(&mut self, core: &Core, settings: &Settings) -> &mut HeaderEdit {
         let edit = self.edit.take().unwrap_or_else(|| {
             let missing = self.is_completed(settings).then(|| {
                 let now = core.clock.now();
@@ -38,10 +32,7 @@ impl Transaction {
                 MissingFields { date: format_date(now), message_id }
             });
             // Nested lists may set fields that these lists do not.
-            let post = (!self.rcpts.lists().is_empty()).then(|| {
-                let of_author = AUTHOR_FIELDS.iter().filter(|_| is_begun && self.may_rewrite_from(settings));
-                OWN_FIELDS.iter().chain(of_author).map(|name| (*name).to_owned()).collect()
-            });
+            let post = (!self.rcpts.lists().is_empty()).then(|| OWN_FIELDS.map(str::to_owned).to_vec());
             Box::new(HeaderEdit::new(self.own_octets, HeaderChanges { missing, post }))
         });
         self.edit.insert(edit)
@@ -56,10 +47,10 @@ impl Transaction {
             return Ok(());
         }
         let last = std::mem::take(&mut end.last);
-        let edit = self.edit(core, settings, false);
+        let edit = self.edit(core, settings);
         end.last = edit.push(last, true);
         if let Some(why) = edit.overflow() {
-            return Err(header_too_large(why));
+            return Err(Reply::new(552, Enhanced::new(5, 3, 4), format!("Message header too large: {why}")));
         }
         let facts = &mut end.facts;
         facts.has_left_out = false;

@@ -38,7 +38,7 @@ use stentor_dkim::MessageHash;
 use stentor_mail::address::Address;
 use stentor_mail::edited::{HeaderEdit, ListFields};
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
+use stentor_mail::heading::Heading;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::{self as policy, Names, counted_as};
@@ -49,7 +49,7 @@ use stentor_rules::{Key, NextHop, SessionQuestion, WaitingRules, Wishes};
 use stentor_smtp::server::{EndOfData, MailFrom};
 use tokio::sync::oneshot;
 
-use self::authentication::Authentication;
+use self::authentication::{Authentication, StoredAuthor};
 use self::holdings::{Arrival, Pieces};
 use self::list_reports::ListReports;
 use self::milters::MilterTransaction;
@@ -98,6 +98,11 @@ pub struct Transaction {
     authentication: Option<Box<Authentication>>,
     /// Receivers would refuse lists' copies with the author's From.
     is_from_refused: bool,
+    /// Why a post is not its author's: it is quarantined for lists, instead of coming from them.
+    forged_post: Option<Arc<str>>,
+    /// The header of a post as far as it is stored, if its copies may have another From; then its author.
+    author_header: Option<Box<MessageHash>>,
+    author: Option<StoredAuthor>,
     /// Its header, if mail that large receivers would refuse is to be held.
     examined_header: Option<Box<MessageHash>>,
     /// Value of the field with its authentication results.
@@ -288,6 +293,9 @@ impl Transaction {
             own_octets: 0,
             list_fields: ListFields::default(),
             is_from_refused: false,
+            forged_post: None,
+            author_header: None,
+            author: None,
             examined_header: None,
             id,
             pieces: None,
@@ -440,7 +448,7 @@ impl Transaction {
         if !self.wishes.edits.is_empty() && !self.wishes.is_discarded() {
             Box::pin(self.edit_fields(core, settings, &mut message, false)).await?;
         }
-        self.take_author_fields(settings, &mut message.end.last)?;
+        self.note_author(settings, &message.end.last);
         if self.examined_header.is_some() && !self.wishes.is_discarded() {
             Box::pin(self.hold_unfit(core, settings, size)).await;
         }
@@ -606,17 +614,10 @@ impl Transaction {
         let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
         let is_wanted = lists.any(|report| report.to.poster()) && !self.mail.path.is_null();
         // The beginning of a large body is in the journal already: it is read there when somebody wants to see it.
-        let heading = (self.stored() == 0).then(|| Arc::new(self.heading(settings, last)));
+        let heading = (self.stored() == 0).then(|| Arc::new(Heading::of(last)));
         core.live
             .posts
             .note(content, PostNotes { poster: is_wanted.then(|| self.mail.path.as_str().to_owned()), heading });
-    }
-
-    fn heading(&self, settings: &Settings, last: &[u8]) -> Heading {
-        if self.rewrites_from(settings) {
-            return Heading::of(&[&*self.list_fields.replaced, &last[..last.len().min(LOOKED_BYTES_MAX)]].concat());
-        }
-        Heading::of(last)
     }
 
     /// Octets of the body that were handed to the journal.

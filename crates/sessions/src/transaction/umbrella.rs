@@ -213,7 +213,7 @@ impl Transaction {
             match list.filter(|_| matches!(envelope.recipients, EnvelopeRecipients::List)) {
                 Some(list) => {
                     let (base, fields) =
-                        (self.added.clone(), list.copy_fields(&self.list_fields.replaced, self.is_from_refused));
+                        (self.added.clone(), list.copy_fields(&self.list_fields.replaced, self.post_author()));
                     posts.push_back(Post { list: list.name().clone(), envelope, base, fields, is_within: false });
                 }
                 None => all.push(envelope),
@@ -269,8 +269,7 @@ impl Transaction {
                 match self.enter(core, settings, &list, &post.list, facts)? {
                     Entry::Post => {
                         let fields = settings.list(&list);
-                        let fields =
-                            fields.map(|one| one.copy_fields(&self.list_fields.replaced, self.is_from_refused));
+                        let fields = fields.map(|one| one.copy_fields(&self.list_fields.replaced, self.post_author()));
                         posts.extend(fields.and_then(|fields| within(settings, &post, &list, fields)));
                     }
                     Entry::Loop(why) => {
@@ -517,7 +516,7 @@ mod tests {
         };
         let replaced = b"List-Id: <p.example>\r\nList-Post: <x>\r\nList-Archive: <1>\r\n";
         let sub: Arc<str> = "sub".into();
-        let fields = settings.list(&sub).unwrap().copy_fields(replaced, false);
+        let fields = settings.list(&sub).unwrap().copy_fields(replaced, None);
         let post = within(&settings, &above, &sub, fields).unwrap();
         let base = "X-Rule: kept\r\nDelivered-To: all@lists.test\r\n";
         let fields = "List-Id: <sub.lists.test>\r\nList-Post: <mailto:sub@lists.test>\r\nPrecedence: list\r\n\
