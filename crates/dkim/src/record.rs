@@ -29,7 +29,7 @@ pub fn zone_text(selector: &str, domain: &str, record: &str) -> String {
 /// has made. Other tags that leave the key usable are accepted: operators add `t=s` or `n=`.
 pub fn is_published_by(record: &str, text: &[u8]) -> bool {
     let (Ok(ours), Ok(theirs)) = (KeyRecord::parse(record.as_bytes()), KeyRecord::parse(text)) else { return false };
-    let is_usable = theirs.other_hashes().is_none() && theirs.other_services().is_none();
+    let is_usable = theirs.hashes_without_sha256().is_none() && theirs.services_without_email().is_none();
     is_usable && !ours.key.is_empty() && ours.key_type() == theirs.key_type() && ours.key == theirs.key
 }
 

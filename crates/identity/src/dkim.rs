@@ -76,10 +76,10 @@ fn judge(record: &KeyRecord, signer: &Signer, published: &Published<'_>, out: &m
     } else if record.key != own_key {
         fault(Check::DkimKey, format!("the key at {name} is not the key in use"));
     }
-    if let Some(list) = record.other_hashes() {
+    if let Some(list) = record.hashes_without_sha256() {
         fault(Check::DkimHash, format!("the record at {name} permits only h={list}; signatures use sha256"));
     }
-    if let Some(list) = record.other_services() {
+    if let Some(list) = record.services_without_email() {
         fault(Check::DkimService, format!("the record at {name} is only for s={list}, not for mail"));
     }
     if record.has_flag("y") {

@@ -31,7 +31,7 @@ pub enum KeyRecordError {
     Service,
 }
 
-/// A key record, of which only version and syntax are known to be right.
+/// A parsed key record. Version and syntax are valid; key type, hashes and services are not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
     tags: TagList,
@@ -61,12 +61,12 @@ impl KeyRecord {
     }
 
     /// The list of hashes, if it excludes SHA-256.
-    pub fn other_hashes(&self) -> Option<&str> {
+    pub fn hashes_without_sha256(&self) -> Option<&str> {
         self.list_without("h", &["sha256"])
     }
 
     /// The list of services, if it excludes mail.
-    pub fn other_services(&self) -> Option<&str> {
+    pub fn services_without_email(&self) -> Option<&str> {
         self.list_without("s", &["*", "email"])
     }
 
@@ -104,10 +104,10 @@ impl PublicKey {
         let all = [Algorithm::RsaSha256, Algorithm::Ed25519Sha256];
         let algorithm = all.into_iter().find(|one| one.key_type() == record.key_type());
         let algorithm = algorithm.ok_or(KeyRecordError::KeyType)?;
-        if record.other_hashes().is_some() {
+        if record.hashes_without_sha256().is_some() {
             return Err(KeyRecordError::Hash);
         }
-        if record.other_services().is_some() {
+        if record.services_without_email().is_some() {
             return Err(KeyRecordError::Service);
         }
         if record.key.is_empty() {

@@ -32,14 +32,14 @@ impl TagList {
     /// # Errors
     /// A tag is malformed or repeated, or there are too many.
     pub fn parse(text: &[u8]) -> Result<TagList, TagError> {
-        match TagList::read(text) {
+        match TagList::parse_lenient(text) {
             (tags, None) => Ok(tags),
             (_, Some(error)) => Err(error),
         }
     }
 
-    /// Reads the tags that are well-formed; returns the first error beside them.
-    pub fn read(text: &[u8]) -> (TagList, Option<TagError>) {
+    /// Parses the well-formed tags and returns the first error, if any.
+    pub fn parse_lenient(text: &[u8]) -> (TagList, Option<TagError>) {
         let text = String::from_utf8_lossy(text);
         let (mut tags, mut first_error) = (TagList::default(), None);
         for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
@@ -110,7 +110,7 @@ mod tests {
         ] {
             assert_eq!(TagList::parse(wrong.as_bytes()), Err(error), "{wrong}");
         }
-        let (tags, error) = TagList::read(b"v=1; x; a=1; a=2; b=3");
+        let (tags, error) = TagList::parse_lenient(b"v=1; x; a=1; a=2; b=3");
         assert_eq!(tags.names().collect::<String>(), "vab");
         assert_eq!((tags.value("a"), error), (Some("1"), Some(TagError::Pair("x".to_owned()))));
     }
@@ -118,7 +118,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_list_is_read(text in prop::collection::vec(any::<u8>(), 0..200)) {
-            let (tags, error) = TagList::read(&text);
+            let (tags, error) = TagList::parse_lenient(&text);
             prop_assert_eq!(TagList::parse(&text), error.map_or(Ok(tags), Err));
         }
     }

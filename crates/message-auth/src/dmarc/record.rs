@@ -83,7 +83,7 @@ impl DmarcRecord {
         if text.len() > RECORD_BYTES_MAX || !text.trim_ascii_start().starts_with(b"v") {
             return None;
         }
-        let (tags, error) = TagList::read(text);
+        let (tags, error) = TagList::parse_lenient(text);
         if tags.names().next() != Some("v") || tags.value("v") != Some("DMARC1") {
             return None;
         }
