@@ -18,7 +18,7 @@ use http_body_util::Empty;
 use hyper::Request;
 use hyper::header::USER_AGENT;
 use stentor_config::Config;
-use stentor_control::doctor::{Finding as Note, Severity as NoteSeverity};
+use stentor_control::doctor::{Finding as DoctorFinding, Severity as DoctorSeverity};
 use stentor_core::sts::{LookupServices, fetch_until, fetched};
 use stentor_http_client::{Destination, HttpClient, Url};
 use stentor_identity::{
@@ -58,18 +58,18 @@ pub struct MailExamination {
 }
 
 /// Examines all. Keys of `[[dkim]]` must have been read.
-pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> Vec<Note> {
+pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> Vec<DoctorFinding> {
     let config = &services.settings.config;
     let sources = sources(config, &wanted.addresses);
-    let mut notes = Vec::new();
+    let mut findings = Vec::new();
     if sources.is_empty() {
         let what = "no source address is known: reverse DNS, HELO and SPF could not be checked";
-        notes.push(Note { id: "unchecked".to_owned(), ..warning(what, "name the address with --address") });
+        findings.push(DoctorFinding { id: "unchecked".to_owned(), ..warning(what, "name the address with --address") });
     }
     for source in &sources {
         let judge = |lookups: &Lookups| examine_source(source, &wanted.block_lists, lookups);
-        let found = examined(services, Instant::now() + EXAMINATION, judge).await;
-        add(&mut notes, found, &format!("{} (HELO {})", source.address, source.helo));
+        let found = examine_until_answered(services, Instant::now() + EXAMINATION, judge).await;
+        add(&mut findings, found, &format!("{} (HELO {})", source.address, source.helo));
     }
     let public: Vec<Source> = sources.into_iter().filter(Source::is_public).collect();
     let named = wanted.message.as_deref().and_then(|message| Rendered::new(message, 0).author_domain());
@@ -79,7 +79,7 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
         (domains, _) => domains.to_vec(),
     };
     if let Some(more) = domains.len().checked_sub(DOMAINS_MAX).filter(|more| *more > 0) {
-        notes
+        findings
             .push(warning(&format!("{more} more domains were not checked"), "name them: `stentor doctor mail DOMAIN`"));
     }
     for domain in domains.iter().take(DOMAINS_MAX) {
@@ -92,12 +92,12 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
             return_paths.push(domain.clone());
         }
         let list = lists.first().copied();
-        let message = Rendered::new(&rendered(config, domain, list, wanted), wanted.now_ms / 1000);
+        let message = Rendered::new(&render_first_copy(config, domain, list, wanted), wanted.now_ms / 1000);
         let has_list = list.is_some();
         let mail = DomainMail { domain, return_paths, has_list, message, without_keys: &wanted.without_keys };
-        add(&mut notes, one_domain(services, Instant::now() + EXAMINATION, &public, mail).await, domain);
+        add(&mut findings, examine_domain_mail(services, Instant::now() + EXAMINATION, &public, mail).await, domain);
     }
-    notes
+    findings
 }
 
 /// A post about to leave.
@@ -129,7 +129,7 @@ pub async fn refusals(services: LookupServices<'_>, post: OutgoingPost<'_>, unti
     let config = &services.settings.config;
     let (mut found, mut public) = (Vec::new(), Vec::new());
     for source in sources(config, &[]).into_iter().filter(Source::is_public) {
-        found.extend(examined(services, until, |lookups| examine_source(&source, &[], lookups)).await);
+        found.extend(examine_until_answered(services, until, |lookups| examine_source(&source, &[], lookups)).await);
         public.push(source);
     }
     let message = [header, b"\r\n"].concat();
@@ -138,12 +138,12 @@ pub async fn refusals(services: LookupServices<'_>, post: OutgoingPost<'_>, unti
     let domain = author.clone().filter(is_ours);
     let domain = domain.unwrap_or_else(|| list.map_or(return_path, |list| list.settings().address.domain()).to_owned());
     let wanted = MailExamination { message: Some(message), now_ms, ..MailExamination::default() };
-    let message = Rendered::new(&rendered(config, &domain, list, &wanted), now_ms / 1000).with_bytes(bytes);
+    let message = Rendered::new(&render_first_copy(config, &domain, list, &wanted), now_ms / 1000).with_bytes(bytes);
     let return_paths = vec![return_path.to_owned()];
     let mail = DomainMail { domain: &domain, return_paths, has_list: list.is_some(), message, without_keys };
-    found.extend(one_domain(services, until, &public, mail).await);
+    found.extend(examine_domain_mail(services, until, &public, mail).await);
     let is_of_another = author.is_some_and(|author| author != domain);
-    found.retain(|one| one.check.is_refused(is_bulk) && !(is_of_another && one.check == Check::MessageFrom));
+    found.retain(|one| one.check.causes_refusal(is_bulk) && !(is_of_another && one.check == Check::MessageFrom));
     found
 }
 
@@ -156,7 +156,7 @@ struct DomainMail<'a> {
     without_keys: &'a [String],
 }
 
-async fn one_domain(
+async fn examine_domain_mail(
     services: LookupServices<'_>,
     until: Instant,
     sources: &[Source],
@@ -176,11 +176,11 @@ async fn one_domain(
         rotating: &rotating,
         message: Some(&message),
     };
-    examined(services, until, |lookups| examine_domain(&identity, lookups)).await
+    examine_until_answered(services, until, |lookups| examine_domain(&identity, lookups)).await
 }
 
 /// The message as its first copy leaves, without signatures.
-fn rendered(config: &Config, domain: &str, list: Option<&List>, wanted: &MailExamination) -> Vec<u8> {
+fn render_first_copy(config: &Config, domain: &str, list: Option<&List>, wanted: &MailExamination) -> Vec<u8> {
     let to = list.map_or_else(|| format!("postmaster@{domain}"), |list| list.settings().address.to_string());
     let sample = || format!("From: <postmaster@{domain}>\r\nTo: <{to}>\r\nSubject: Test\r\n\r\nTest\r\n").into_bytes();
     let message = wanted.message.clone().unwrap_or_else(sample);
@@ -256,7 +256,7 @@ fn system_addresses() -> impl Iterator<Item = IpAddr> {
 }
 
 /// Asks for what the checks need until they need no more.
-async fn examined(
+async fn examine_until_answered(
     services: LookupServices<'_>,
     until: Instant,
     judge: impl Fn(&Lookups) -> Vec<IdentityFinding>,
@@ -352,17 +352,17 @@ async fn status(services: LookupServices<'_>, url: &Url, addresses: &[IpAddr], u
 }
 
 /// Adds findings, or that there are none.
-fn add(notes: &mut Vec<Note>, found: Vec<IdentityFinding>, subject: &str) {
+fn add(findings: &mut Vec<DoctorFinding>, found: Vec<IdentityFinding>, subject: &str) {
     if found.is_empty() {
-        notes.push(Note::new(NoteSeverity::Fine, format!("{subject}: nothing to correct"), ""));
+        findings.push(DoctorFinding::new(DoctorSeverity::Fine, format!("{subject}: nothing to correct"), ""));
     }
-    notes.extend(found.into_iter().map(|IdentityFinding { check, subject, what, next }| {
+    findings.extend(found.into_iter().map(|IdentityFinding { check, subject, what, next }| {
         let is_named = what.contains(&*subject);
         let what = if is_named { what } else { format!("{subject}: {what}") };
-        Note { id: check.key().to_owned(), subject, ..Note::new(check.severity().into(), what, next) }
+        DoctorFinding { id: check.key().to_owned(), subject, ..DoctorFinding::new(check.severity().into(), what, next) }
     }));
 }
 
-fn warning(what: &str, next: &str) -> Note {
-    Note::new(NoteSeverity::Warning, what, next)
+fn warning(what: &str, next: &str) -> DoctorFinding {
+    DoctorFinding::new(DoctorSeverity::Warning, what, next)
 }
