@@ -1,7 +1,7 @@
 //! Counts for the reports of a day (UTC), by domain, in bounded memory.
 //!
 //! Domains beyond [`DOMAINS_MAX`] get no report for this day. Since others choose the data, no new texts are stored
-//! beyond [`OCTETS_MAX`]; what a known domain does then is its [`DayCount`]'s affair.
+//! beyond [`OCTETS_MAX`]; its [`DayCount`] decides what a domain counted before still records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub trait DayCount: Clone + Default + Serialize + DeserializeOwned + Send + Sync
     /// Octets of its texts.
     fn octets(&self) -> usize;
 
-    /// Places that have received the report of this day, or get none, in the form of
+    /// Destinations that have received the report of this day, or get none, in the form of
     /// [`ReportDestination::uri`](crate::ReportDestination::uri).
     fn done(&self) -> &[String];
 
@@ -99,12 +99,12 @@ impl<C: DayCount> DailyCounts<C> {
         self.days.get(&day)?.get(domain).map(|count| &**count)
     }
 
-    /// The same, to be used without the lock around the counts.
+    /// Returns a shared copy of a domain's count, for use without the lock.
     pub fn shared(&self, day: u64, domain: &str) -> Option<Arc<C>> {
         self.days.get(&day)?.get(domain).cloned()
     }
 
-    /// Records that the report is not sent to this place (again), even after a restart.
+    /// Records that the report is not sent to this destination (again), even after a restart.
     pub fn set_done(&mut self, day: u64, domain: &str, uri: &str) {
         let Some(count) = self.days.get_mut(&day).and_then(|domains| domains.get_mut(domain)) else { return };
         if !count.done().iter().any(|done| done == uri) {
@@ -113,7 +113,7 @@ impl<C: DayCount> DailyCounts<C> {
         }
     }
 
-    /// Removes a count that was reported, or whose domain wants no report.
+    /// Removes a count that was reported, or whose domain requests no report.
     pub fn remove(&mut self, day: u64, domain: &str) {
         let Some(domains) = self.days.get_mut(&day) else { return };
         if let Some(count) = domains.remove(domain) {

@@ -1,4 +1,6 @@
 //! A report as a document: its text, compressed, alone or as the attachment of a message.
+//!
+//! Promise: equal counts give the same id and file name, so receivers recognise a report that is sent again.
 
 use std::io::Write as _;
 

@@ -20,7 +20,7 @@ fn fnv1a(texts: &[&str]) -> u64 {
     octets.fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The same for all reports of one server, domain and day.
+/// The identifier of a report: equal for the same server, domain and day.
 pub fn unique_id(hostname: &str, domain: &str, day: u64) -> String {
     format!("{:016x}", fnv1a(&[hostname, domain, &day.to_string()]))
 }

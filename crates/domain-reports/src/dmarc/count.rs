@@ -47,7 +47,7 @@ impl MessageCounter for DmarcCounts {
 impl DmarcCount {
     /// Rows, those with most messages first; the order is the same each time.
     pub fn rows(&self) -> Vec<RowCount> {
-        let mut rows: Vec<RowCount> = self.rows.iter().map(|(row, count)| of(row, *count)).collect();
+        let mut rows: Vec<RowCount> = self.rows.iter().map(|(row, count)| row_count(row, *count)).collect();
         rows.sort_unstable_by(|one, other| other.messages.cmp(&one.messages).then_with(|| one.row.cmp(&other.row)));
         rows
     }
@@ -57,7 +57,7 @@ impl DmarcCount {
         if self.policy != *policy {
             self.policy = policy.clone();
         }
-        let row = cut(row);
+        let row = truncate_texts(row);
         if let Some(count) = self.rows.get_mut(&row) {
             *count += 1;
             return 0;
@@ -88,7 +88,7 @@ impl DayCount for DmarcCount {
     }
 }
 
-fn of(row: &ReportRow, messages: u64) -> RowCount {
+fn row_count(row: &ReportRow, messages: u64) -> RowCount {
     RowCount { messages, row: row.clone() }
 }
 
@@ -106,7 +106,7 @@ fn octets_of(row: &ReportRow) -> usize {
 }
 
 /// Shortens texts that others choose.
-fn cut(mut row: ReportRow) -> ReportRow {
+fn truncate_texts(mut row: ReportRow) -> ReportRow {
     let of_dkim = row.dkim.iter_mut().flat_map(|one| [&mut one.domain, &mut one.selector]);
     let of_spf = row.spf.iter_mut().map(|spf| &mut spf.domain);
     let others = [&mut row.header_from].into_iter().chain(&mut row.envelope_from);

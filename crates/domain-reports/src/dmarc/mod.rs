@@ -22,6 +22,6 @@ pub use read::{REPORT_ROWS_MAX, ReportError, XML_BYTES_MAX, read_xml};
 pub use report::{
     AggregateReport, DkimEntry, OverrideReason, PublishedPolicy, ReportDisposition, ReportRow, RowCount, SpfEntry,
 };
-pub use sums::{DmarcSums, DomainSums, SOURCES_MAX, SourceSums};
+pub use sums::{DmarcSums, DomainSums, MessageSums, SOURCES_MAX, SourceSums};
 pub use unpack::{ATTACHMENT_BYTES_MAX, read_reports};
 pub use write::{compressed_xml, dmarc_report, write_xml};

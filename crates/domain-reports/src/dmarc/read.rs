@@ -1,8 +1,9 @@
 //! Reads a report from XML: that of RFC 9990, of RFC 7489, and of the drafts that many still send.
 //!
-//! Promise: one pass, in memory bounded by [`XML_BYTES_MAX`] and [`REPORT_ROWS_MAX`], for any octets. Entities of a
-//! document type are refused, so nothing expands. Unknown elements and those of extensions are
-//! ignored.
+//! Promise: one pass, in memory bounded by [`XML_BYTES_MAX`] and [`REPORT_ROWS_MAX`], for any octets. Document
+//! types are refused, so no entity expands; unknown elements and extensions are ignored.
+//!
+//! Failure: [`ReportError`]; nothing of the report is used.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
@@ -29,7 +30,7 @@ const ITEMS_MAX: usize = 100;
 /// Maximum messages of a row: sums of all rows stay far below 64 bits.
 const MESSAGES_MAX: u64 = 1_000_000_000_000;
 
-/// Why there is no report.
+/// Why a report cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
     #[error("not XML: {0}")]
@@ -52,7 +53,7 @@ pub enum ReportError {
     Compressed(String),
     #[error("the zip archive is unreadable: {0}")]
     Zip(String),
-    #[error("no DMARC report in it")]
+    #[error("contains no DMARC report")]
     Absent,
 }
 

@@ -16,6 +16,35 @@ pub const SOURCES_MAX: usize = 100_000;
 const DOMAINS_MAX: usize = 10_000;
 const REPORTERS_MAX: usize = 1_000;
 
+/// Numbers of messages by result.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct MessageSums {
+    pub messages: u64,
+    /// Messages that pass DMARC, by DKIM, and by SPF.
+    pub passed: u64,
+    pub dkim_passed: u64,
+    pub spf_passed: u64,
+    pub quarantined: u64,
+    pub rejected: u64,
+}
+
+impl MessageSums {
+    fn add(&mut self, counted: &RowCount) {
+        let RowCount { messages, row } = counted;
+        let of = |is| if is { *messages } else { 0 };
+        for (sum, added) in [
+            (&mut self.messages, *messages),
+            (&mut self.passed, of(row.is_pass())),
+            (&mut self.dkim_passed, of(row.is_dkim_aligned)),
+            (&mut self.spf_passed, of(row.is_spf_aligned)),
+            (&mut self.quarantined, of(row.disposition == ReportDisposition::Quarantine)),
+            (&mut self.rejected, of(row.disposition == ReportDisposition::Reject)),
+        ] {
+            *sum = sum.saturating_add(added);
+        }
+    }
+}
+
 /// Sums of one domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DomainSums {
@@ -28,13 +57,8 @@ pub struct DomainSums {
     pub end_s: u64,
     /// The policy in the latest report.
     pub policy: String,
-    pub messages: u64,
-    /// Messages that pass DMARC, by DKIM, and by SPF.
-    pub passed: u64,
-    pub dkim_passed: u64,
-    pub spf_passed: u64,
-    pub quarantined: u64,
-    pub rejected: u64,
+    #[serde(flatten)]
+    pub sums: MessageSums,
 }
 
 /// Sums of one address that sent mail of a domain.
@@ -42,12 +66,8 @@ pub struct DomainSums {
 pub struct SourceSums {
     pub domain: String,
     pub source: IpAddr,
-    pub messages: u64,
-    pub passed: u64,
-    pub dkim_passed: u64,
-    pub spf_passed: u64,
-    pub quarantined: u64,
-    pub rejected: u64,
+    #[serde(flatten)]
+    pub sums: MessageSums,
     /// Domains of signatures and of the envelope in a failed row: who it may be.
     pub dkim_domain: String,
     pub envelope_from: String,
@@ -64,7 +84,7 @@ struct DomainState {
 pub struct DmarcSums {
     domains: BTreeMap<String, DomainState>,
     sources: HashMap<(String, IpAddr), SourceSums>,
-    /// Reports that are in no sum.
+    /// Reports about domains beyond the limit.
     pub left_out: u64,
     /// Messages of sources beyond the limit.
     pub unlisted: u64,
@@ -93,18 +113,7 @@ impl DmarcSums {
             sums.policy.clone_from(&report.policy.policy);
         }
         for row in &report.rows {
-            let messages = |is| if is { row.messages } else { 0 };
-            let found = &row.row;
-            for (sum, added) in [
-                (&mut sums.messages, row.messages),
-                (&mut sums.passed, messages(found.is_pass())),
-                (&mut sums.dkim_passed, messages(found.is_dkim_aligned)),
-                (&mut sums.spf_passed, messages(found.is_spf_aligned)),
-                (&mut sums.quarantined, messages(found.disposition == ReportDisposition::Quarantine)),
-                (&mut sums.rejected, messages(found.disposition == ReportDisposition::Reject)),
-            ] {
-                *sum = sum.saturating_add(added);
-            }
+            sums.sums.add(row);
             add_source(&mut self.sources, domain, row, &mut self.unlisted);
         }
     }
@@ -112,15 +121,15 @@ impl DmarcSums {
     /// Sums of domains, those with most messages first.
     pub fn domains(&self) -> Vec<DomainSums> {
         let mut all: Vec<DomainSums> = self.domains.values().map(|state| state.sums.clone()).collect();
-        all.sort_by_key(|sums| std::cmp::Reverse(sums.messages));
+        all.sort_by_key(|sums| std::cmp::Reverse(sums.sums.messages));
         all
     }
 
     /// Sources with messages that failed, those with most of these first.
     pub fn failed_sources(&self) -> Vec<SourceSums> {
         let mut all: Vec<SourceSums> =
-            self.sources.values().filter(|sums| sums.passed < sums.messages).cloned().collect();
-        let failed = |sums: &SourceSums| sums.messages - sums.passed;
+            self.sources.values().filter(|sums| sums.sums.passed < sums.sums.messages).cloned().collect();
+        let failed = |sums: &SourceSums| sums.sums.messages - sums.sums.passed;
         all.sort_by(|one, other| {
             let by_name = || (&one.domain, one.source).cmp(&(&other.domain, other.source));
             failed(other).cmp(&failed(one)).then_with(by_name)
@@ -144,26 +153,11 @@ fn add_source(
     let sums = sources.entry(key).or_insert_with(|| SourceSums {
         domain: domain.to_owned(),
         source: row.source,
-        messages: 0,
-        passed: 0,
-        dkim_passed: 0,
-        spf_passed: 0,
-        quarantined: 0,
-        rejected: 0,
+        sums: MessageSums::default(),
         dkim_domain: String::new(),
         envelope_from: String::new(),
     });
-    let of = |is| if is { *messages } else { 0 };
-    for (sum, added) in [
-        (&mut sums.messages, *messages),
-        (&mut sums.passed, of(row.is_pass())),
-        (&mut sums.dkim_passed, of(row.is_dkim_aligned)),
-        (&mut sums.spf_passed, of(row.is_spf_aligned)),
-        (&mut sums.quarantined, of(row.disposition == ReportDisposition::Quarantine)),
-        (&mut sums.rejected, of(row.disposition == ReportDisposition::Reject)),
-    ] {
-        *sum = sum.saturating_add(added);
-    }
+    sums.sums.add(counted);
     if !row.is_pass() {
         if let (true, Some(dkim)) = (sums.dkim_domain.is_empty(), row.dkim.first()) {
             sums.dkim_domain.clone_from(&dkim.domain);

@@ -294,9 +294,13 @@ fn sums_are_by_domain_and_by_source_that_fails() {
     ));
     sums.add(&report("two", vec![RowCount { messages: u64::MAX, row: row("192.0.2.1") }]));
     let [domain] = &sums.domains()[..] else { panic!() };
-    assert_eq!((domain.reports, domain.reporters, domain.messages), (2, 2, u64::MAX));
-    assert_eq!((domain.passed, domain.spf_passed, domain.dkim_passed, domain.rejected), (5, 5, 0, u64::MAX));
-    let sources: Vec<_> = sums.failed_sources().into_iter().map(|one| (one.source.to_string(), one.passed)).collect();
+    assert_eq!((domain.reports, domain.reporters, domain.sums.messages), (2, 2, u64::MAX));
+    assert_eq!(
+        (domain.sums.passed, domain.sums.spf_passed, domain.sums.dkim_passed, domain.sums.rejected),
+        (5, 5, 0, u64::MAX)
+    );
+    let sources: Vec<_> =
+        sums.failed_sources().into_iter().map(|one| (one.source.to_string(), one.sums.passed)).collect();
     assert_eq!(sources, [("192.0.2.1".to_owned(), 5), ("192.0.2.2".to_owned(), 0)]);
     assert_eq!(sums.failed_sources()[1].envelope_from, "b.test");
 }

@@ -1,7 +1,9 @@
-//! Finds reports in what people have: XML, gzip, a zip archive, or a whole message with one of them.
+//! Finds reports in files and messages: XML, gzip, a zip archive, or a whole message with one of them.
 //!
 //! Promise: compressed data gives at most [`XML_BYTES_MAX`] octets for each report, and for all files of an archive
 //! together; archives are not nested. A message's attachments are kept up to [`ATTACHMENT_BYTES_MAX`] in all.
+//!
+//! Failure: one invalid report fails the whole file or message.
 
 use std::io::Read;
 
@@ -24,7 +26,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// # Errors
 /// There is no report in it, or one is invalid.
 pub fn read_reports(octets: &[u8]) -> Result<Vec<AggregateReport>, ReportError> {
-    if let Some(found) = of_file(octets) {
+    if let Some(found) = read_file(octets) {
         return found;
     }
     let mut attachments = Attachments::default();
@@ -34,16 +36,16 @@ pub fn read_reports(octets: &[u8]) -> Result<Vec<AggregateReport>, ReportError> 
     if attachments.is_over {
         return Err(ReportError::Size);
     }
-    let files = attachments.files.iter().filter_map(|file| of_file(&file.octets));
+    let files = attachments.files.iter().filter_map(|file| read_file(&file.octets));
     let reports = files.collect::<Result<Vec<_>, _>>()?.concat();
     if reports.is_empty() { Err(ReportError::Absent) } else { Ok(reports) }
 }
 
 /// Reads a file; `None`: it is neither XML nor compressed.
-fn of_file(octets: &[u8]) -> Option<Result<Vec<AggregateReport>, ReportError>> {
+fn read_file(octets: &[u8]) -> Option<Result<Vec<AggregateReport>, ReportError>> {
     match octets {
         [0x1f, 0x8b, ..] => Some(read_xml(MultiGzDecoder::new(octets)).map(|report| vec![report])),
-        [b'P', b'K', 3, 4, ..] => Some(of_zip(octets)),
+        [b'P', b'K', 3, 4, ..] => Some(read_zip(octets)),
         _ => {
             let text = octets.strip_prefix(BYTE_ORDER_MARK).unwrap_or(octets);
             (text.trim_ascii_start().first() == Some(&b'<')).then(|| read_xml(text).map(|report| vec![report]))
@@ -51,7 +53,7 @@ fn of_file(octets: &[u8]) -> Option<Result<Vec<AggregateReport>, ReportError>> {
     }
 }
 
-fn of_zip(octets: &[u8]) -> Result<Vec<AggregateReport>, ReportError> {
+fn read_zip(octets: &[u8]) -> Result<Vec<AggregateReport>, ReportError> {
     let broken = |error: rawzip::Error| ReportError::Zip(error.to_string());
     let archive = ZipArchive::from_slice(octets).map_err(broken)?;
     let mut entries = archive.entries();
@@ -64,13 +66,13 @@ fn of_zip(octets: &[u8]) -> Result<Vec<AggregateReport>, ReportError> {
         }
         let file = archive.get_entry(entry.wayfinder()).map_err(broken)?;
         // All files together have the limit of one.
-        let mut counted = CountedInput { input: inflated(entry.compression_method(), file.data())?, left: &mut left };
+        let mut counted = CountedInput { input: inflate(entry.compression_method(), file.data())?, left: &mut left };
         reports.push(read_xml(&mut counted)?);
     }
     if reports.is_empty() { Err(ReportError::Absent) } else { Ok(reports) }
 }
 
-fn inflated<'a>(method: CompressionMethod, octets: &'a [u8]) -> Result<Box<dyn Read + 'a>, ReportError> {
+fn inflate<'a>(method: CompressionMethod, octets: &'a [u8]) -> Result<Box<dyn Read + 'a>, ReportError> {
     match method {
         CompressionMethod::STORE => Ok(Box::new(octets)),
         CompressionMethod::DEFLATE => Ok(Box::new(DeflateDecoder::new(octets))),

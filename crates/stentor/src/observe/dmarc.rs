@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 use stentor_core::received_reports::{FOLDER, each_kept};
-use stentor_domain_reports::dmarc::{AggregateReport, DmarcSums, DomainSums, SourceSums, read_reports};
+use stentor_domain_reports::dmarc::{AggregateReport, DmarcSums, DomainSums, MessageSums, SourceSums, read_reports};
 use stentor_logfiles::zone;
 use stentor_records::escape::printable;
 
@@ -128,10 +128,8 @@ fn sums_text(sums: &DmarcSums, options: &Options) -> String {
     }
     let mut out =
         String::from("reports  messages    passed      dkim       spf  quarantined  rejected  policy      domain\n");
-    for DomainSums {
-        domain, reports, messages, passed, dkim_passed, spf_passed, quarantined, rejected, policy, ..
-    } in domains.iter().take(limit)
-    {
+    for DomainSums { domain, reports, sums, policy, .. } in domains.iter().take(limit) {
+        let MessageSums { messages, passed, dkim_passed, spf_passed, quarantined, rejected } = sums;
         let (domain, policy) = (shown(domain), shown(policy));
         let _ = writeln!(
             out,
@@ -145,7 +143,7 @@ fn sums_text(sums: &DmarcSums, options: &Options) -> String {
             "\nSources whose mail fails\nmessages    failed  quarantined  rejected  source           domain\n",
         );
         for source in sources.iter().take(limit) {
-            let SourceSums { messages, passed, quarantined, rejected, .. } = source;
+            let MessageSums { messages, passed, quarantined, rejected, .. } = source.sums;
             let (failed, address) = (messages - passed, source.source.to_string());
             let _ = writeln!(
                 out,
