@@ -29,6 +29,11 @@ pub struct SubscriberNames {
     lists: RwLock<HashMap<Arc<str>, NameTable>>,
 }
 
+struct NamedSubscriber {
+    id: u32,
+    name: Box<str>,
+}
+
 /// The names of one list.
 struct NameTable {
     /// The file that they are from.
@@ -67,7 +72,7 @@ impl SubscriberNames {
     /// # Errors
     /// The file cannot be read.
     pub fn read(&self, core: &Arc<Core>, list: &Arc<str>, stamp: String, input: &mut dyn Read) -> std::io::Result<()> {
-        let mut found = FoundNames { core, list, batch: Vec::new(), names: Vec::new(), octets: 0 };
+        let mut found = NameCollector { core, list, batch: Vec::new(), names: Vec::new(), octets: 0 };
         subscribers::read(input, &mut |subscriber| {
             if let Some(name) = display_name(subscriber.name) {
                 found.add(subscriber.address, name);
@@ -77,7 +82,10 @@ impl SubscriberNames {
         found.look_up();
         if found.octets > NAMES_BYTES_MAX {
             let mib = NAMES_BYTES_MAX >> 20;
-            tracing::warn!(%list, "subscribers' names exceed {mib} MiB; the others get copies without their names");
+            tracing::warn!(
+                %list,
+                "subscribers' names exceed {mib} MiB; further subscribers get their address alone. Shorten names, or split the list"
+            );
         }
         self.lists.write().insert(list.clone(), NameTable::new(stamp, found.names));
         Ok(())
@@ -85,12 +93,12 @@ impl SubscriberNames {
 }
 
 impl NameTable {
-    fn new(stamp: String, mut names: Vec<(u32, Box<str>)>) -> NameTable {
-        // Of several names of an address the first counts, as of its spellings.
-        names.sort_by_key(|(id, _)| *id);
-        names.dedup_by_key(|(id, _)| *id);
+    fn new(stamp: String, mut names: Vec<NamedSubscriber>) -> NameTable {
+        // The first of several names counts; spellings of an address share it.
+        names.sort_by_key(|named| named.id);
+        names.dedup_by_key(|named| named.id);
         let (mut rows, mut text) = (Vec::with_capacity(names.len()), String::new());
-        for (id, name) in names {
+        for NamedSubscriber { id, name } in names {
             rows.push(NameRow { id, begin: text.len() as u32 });
             text.push_str(&name);
         }
@@ -104,16 +112,16 @@ impl NameTable {
     }
 }
 
-/// Names on the way from the file to the table.
-struct FoundNames<'a> {
+/// Collects names from the file and looks up their subscribers' ids in batches.
+struct NameCollector<'a> {
     core: &'a Arc<Core>,
     list: &'a str,
     batch: Vec<(String, String)>,
-    names: Vec<(u32, Box<str>)>,
+    names: Vec<NamedSubscriber>,
     octets: usize,
 }
 
-impl FoundNames<'_> {
+impl NameCollector<'_> {
     fn add(&mut self, address: &str, name: String) {
         self.octets += name.len();
         if self.octets > NAMES_BYTES_MAX {
@@ -133,7 +141,7 @@ impl FoundNames<'_> {
             for (address, name) in batch {
                 let mut ids = book.lookup(&address).into_iter().chain(book.spellings(&address));
                 if let Some(id) = ids.find(|id| list.ids.contains(id.0)) {
-                    self.names.push((id.0, name.into()));
+                    self.names.push(NamedSubscriber { id: id.0, name: name.into() });
                 }
             }
         });
@@ -147,7 +155,8 @@ mod tests {
     #[test]
     fn names_are_found_by_id() {
         let names = [(7, "Bob"), (3, "Ann"), (7, "Robert"), (9, "J\u{fc}rgen")];
-        let table = NameTable::new("s".to_owned(), names.map(|(id, name)| (id, name.into())).to_vec());
+        let table =
+            NameTable::new("s".to_owned(), names.map(|(id, name)| NamedSubscriber { id, name: name.into() }).into());
         let get = |id| table.get(AddressId(id));
         assert_eq!([get(3), get(7), get(9)], [Some("Ann"), Some("Bob"), Some("J\u{fc}rgen")]);
         assert_eq!([get(0), get(8), get(10)], [None; 3]);
