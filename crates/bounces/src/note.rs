@@ -19,7 +19,7 @@ const FIELD_BYTES_MAX: usize = 512;
 const PREFIX: &str = "report: list=";
 const NO_RULE: &str = "none";
 
-/// Whether a seal proves that the recipient got a copy.
+/// Whether the tag of the return path proves that the recipient got a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportProof {
     Proven,

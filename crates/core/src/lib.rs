@@ -6,7 +6,6 @@
 
 pub mod assignment;
 pub mod audit;
-pub mod blocked;
 pub mod bodies;
 pub mod call_ahead;
 pub mod clock;
@@ -39,6 +38,7 @@ pub mod pins;
 mod reach;
 pub mod received_reports;
 pub mod replay;
+pub mod reputation_alarms;
 pub mod rotating_keys;
 pub mod route;
 pub mod secret_key;
@@ -199,7 +199,7 @@ pub struct Core {
     /// TLS states of sessions with hosts.
     pub tls_seen: tls_seen::HostTlsStates,
     /// Replies about our reputation.
-    pub blocked: blocked::ReputationAlarms,
+    pub reputation_alarms: reputation_alarms::ReputationAlarms,
     /// Complaint rates.
     pub complaints: complaints::Complaints,
     /// Body hashes and threads of DKIM signing.
@@ -298,7 +298,7 @@ impl Core {
             tls_counts: Mutex::default(),
             dmarc_counts: Mutex::default(),
             tls_seen: tls_seen::HostTlsStates::default(),
-            blocked: blocked::ReputationAlarms::default(),
+            reputation_alarms: reputation_alarms::ReputationAlarms::default(),
             complaints: complaints::Complaints::default(),
             dkim: dkim::DkimWork::default(),
             learned: facts_file::WrittenDigest::default(),

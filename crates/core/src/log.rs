@@ -26,10 +26,10 @@ use stentor_smtp::server::MailFrom;
 use super::Core;
 use super::assignment::Assignment;
 use super::audit::Audit;
-use super::blocked::{BlockedPlace, FAILED_CODE_MIN};
 use super::envelope::AcceptanceFacts;
 use super::hub::Hub;
 use super::live::posts::{FAILURES_MAX, PostFailure};
+use super::reputation_alarms::{BlockedPlace, FAILED_CODE_MIN};
 use super::unreached::UnreachedRcpts;
 
 /// Prefix of the policy text when a message is released from the quarantine; the queue id that it had there follows.
@@ -200,9 +200,9 @@ fn note_reputation(core: &Core, outcomes: &[RcptOutcome], via: &AttemptTarget<'_
     }
     let place = BlockedPlace { source: via.source, host: &via.target.host };
     if outcomes.iter().any(|outcome| outcome.code >= FAILED_CODE_MIN) {
-        core.blocked.of_outcomes(core.settings().bounce_rules(), place, outcomes, now);
+        core.reputation_alarms.record_outcomes(core.settings().bounce_rules(), place, outcomes, now);
     } else if outcomes.iter().any(|outcome| outcome.code > 0) {
-        core.blocked.delivered(place);
+        core.reputation_alarms.record_delivery(place);
     }
 }
 
@@ -212,7 +212,7 @@ pub fn session_refused(core: &Core, via: &AttemptTarget<'_>, text: &str) {
         let host = &*via.target.host;
         let (place, reply) =
             (BlockedPlace { source: via.source, host }, BounceReply { text, host, ..Default::default() });
-        core.blocked.of_reply(core.settings().bounce_rules(), place, &reply, core.clock.now());
+        core.reputation_alarms.record_reply(core.settings().bounce_rules(), place, &reply, core.clock.now());
     }
 }
 

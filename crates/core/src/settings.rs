@@ -66,7 +66,7 @@ pub struct Settings {
     dkim: DkimDomains,
     /// Without a key until it is read.
     pub copies: CopyRules,
-    /// Domains of senders whose mail passes suppressions for a list or a sender.
+    /// Domains of senders whose mail bypasses suppressions for a list or a sender.
     transactional: HashSet<Box<str>, foldhash::fast::FixedState>,
     /// The rules of `[bounces] rules_file`; without one the built-in rules are used.
     bounce_rules: Option<BounceRules>,
@@ -118,10 +118,12 @@ impl Settings {
         origin.parse().is_ok_and(|client| !self.policy.is_trusted(client))
     }
 
-    /// Whether mail of this envelope sender is transactional, if a trusted client hands it in.
-    pub fn is_transactional_sender(&self, sender: &str) -> bool {
+    /// Whether mail is exempt from suppressions for a list or sender: marked so, or of a configured sender and handed
+    /// in by a trusted client.
+    pub fn is_transactional(&self, is_marked: bool, sender: &str, is_trusted: bool) -> bool {
         let domain = || sender.rsplit_once('@').map(|(_, domain)| domain);
-        !self.transactional.is_empty() && domain().is_some_and(|domain| self.transactional.contains(domain))
+        let is_of_sender = || domain().is_some_and(|domain| self.transactional.contains(domain));
+        is_marked || is_trusted && !self.transactional.is_empty() && is_of_sender()
     }
 
     pub fn subscribers(&self, name: &str) -> Option<&Path> {

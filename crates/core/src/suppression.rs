@@ -1,10 +1,10 @@
-//! Suppressed recipients are not sent to: they are taken out of each transaction before it begins. Nor are they
-//! reported as failed: a domain that is suppressed since its hosts are gone has no transactions.
+//! Suppressed recipients get no mail: they are removed from each transaction before it begins. Recipients that fail
+//! without a transaction, because their domain's hosts are gone, are removed likewise instead of being reported.
 //!
 //! Promise: an entry that is in force when a transaction begins has an effect on it, however long its recipients have
 //! waited. A suppressed recipient ends as removed, as if an operator had removed it: the outcome names the entry's
-//! scope and reason, and no DSN is sent. Transactional mail, such as a password reset, is checked against entries for
-//! all mail only; which mail that is, says a trusted client's sender or a user, never a stranger.
+//! scope and reason, and no DSN is sent. Transactional mail, such as a password reset, is checked only against entries
+//! for all mail. A trusted client's sender or a user decides which mail that is, never an untrusted client.
 //!
 //! Bounds: a look-up is made per recipient and transaction, under the hub's lock, and not at all without entries. After
 //! [`ROUNDS_MAX`] transactions without other recipients the connection asks again later, so that the lock is released.
@@ -31,8 +31,13 @@ const ROUNDS_MAX: usize = 8;
 /// How often expired entries are deleted.
 const DELETE_PAUSE: Duration = Duration::from_hours(1);
 
-/// Suppressed recipients of a transaction, by scope and reason.
-type SuppressedIds = SmallVec<[(SuppressionMatch, IdSet); 2]>;
+/// Suppressed recipients of a transaction with the same scope and reason.
+struct SuppressedGroup {
+    found: SuppressionMatch,
+    ids: IdSet,
+}
+
+type SuppressedGroups = SmallVec<[SuppressedGroup; 2]>;
 
 /// Takes the next transaction for a connection, if there is one, without suppressed recipients.
 pub fn take_assignment(core: &Core, hub: &mut Hub, conn: ConnId, now: Ms) -> Option<Assignment> {
@@ -70,7 +75,7 @@ pub async fn delete_expired(core: Arc<Core>) {
 /// Takes suppressed recipients out of a transaction. Returns whether others are left.
 fn remove_suppressed(core: &Core, hub: &mut Hub, conn: ConnId, work: &mut Work, now: Ms) -> bool {
     let mut are_left = true;
-    for (found, ids) in suppressed(core, hub, work.no, &work.ids, now) {
+    for SuppressedGroup { found, ids } in suppressed(core, hub, work.no, &work.ids, now) {
         let (by, count) = (found.to_string(), ids.len() as u64);
         if let Some(id) = hub.store.message(work.no).map(Message::id) {
             log::suppressed(core, hub, id, &ids, &by, now);
@@ -88,7 +93,7 @@ pub fn remove_failed(core: &Arc<Core>, no: MessageNo, mut failures: Vec<FailedRc
     }
     let failed: Vec<AddressId> = failures.iter().map(|failure| failure.id).collect();
     core.with(|hub, now| {
-        for (found, ids) in suppressed(core, hub, no, &failed, now) {
+        for SuppressedGroup { found, ids } in suppressed(core, hub, no, &failed, now) {
             let by = found.to_string();
             if let Some(id) = hub.store.message(no).map(Message::id) {
                 log::suppressed(core, hub, id, &ids, &by, now);
@@ -105,12 +110,9 @@ pub fn remove_failed(core: &Arc<Core>, no: MessageNo, mut failures: Vec<FailedRc
 
 /// Returns the list and the sender for which a message's recipients may be suppressed: neither for transactional mail.
 fn scopes<'a>(settings: &Settings, envelope: &Envelope<'a>) -> (Option<&'a str>, &'a str) {
-    let is_of_sender = || {
-        envelope.list.is_none()
-            && settings.is_transactional_sender(envelope.sender)
-            && !settings.is_strangers(envelope.origin)
-    };
-    if envelope.is_transactional || is_of_sender() { (None, "") } else { (envelope.list, envelope.sender) }
+    let is_trusted = envelope.list.is_none() && !settings.is_strangers(envelope.origin);
+    let is_transactional = settings.is_transactional(envelope.is_transactional, envelope.sender, is_trusted);
+    if is_transactional { (None, "") } else { (envelope.list, envelope.sender) }
 }
 
 /// The reply to RCPT for a suppressed recipient.
@@ -118,15 +120,15 @@ pub fn refusal(found: SuppressionMatch) -> Reply {
     Reply::new(550, Enhanced::new(5, 7, 1), format!("Recipient is {found}"))
 }
 
-fn suppressed(core: &Core, hub: &Hub, no: MessageNo, recipients: &[AddressId], now: Ms) -> SuppressedIds {
-    let mut all = SuppressedIds::new();
+fn suppressed(core: &Core, hub: &Hub, no: MessageNo, recipients: &[AddressId], now: Ms) -> SuppressedGroups {
+    let mut all = SuppressedGroups::new();
     let Some(message) = hub.store.message(no) else { return all };
     let (list, sender) = scopes(&core.settings(), &message.envelope());
     for id in recipients {
         let Some(found) = core.registry.is_suppressed(hub.store.book.text(*id), list, sender, now) else { continue };
-        match all.iter_mut().find(|(other, _)| *other == found) {
-            Some((_, ids)) => drop(ids.insert(id.0)),
-            None => all.push((found, IdSet::one(id.0))),
+        match all.iter_mut().find(|group| group.found == found) {
+            Some(group) => drop(group.ids.insert(id.0)),
+            None => all.push(SuppressedGroup { found, ids: IdSet::one(id.0) }),
         }
     }
     all

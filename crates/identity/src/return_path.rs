@@ -88,7 +88,7 @@ fn tls_reports(lookups: &Lookups, domain: &str, out: &mut Findings) -> Lookup<()
     let name = tlsrpt::record_name(domain);
     let record = format!("`{name}. IN TXT \"v=TLSRPTv1; rua=mailto:postmaster@{domain}\"`");
     match tlsrpt::Record::of(lookups.texts(&name)?.iter().map(Vec::as_slice)) {
-        tlsrpt::Record::Places(_) => {}
+        tlsrpt::Record::Destinations(_) => {}
         tlsrpt::Record::Absent => {
             let what = format!("{domain} requests no reports on TLS failures");
             out.add(Check::TlsrptMissing, domain, what, format!("publish {record}"));

@@ -1,8 +1,7 @@
-//! From of a list's copies where its author's domain forbids the author's own (RFC 9989 section 7.4): the list is the
-//! author in name, and the fields say who wrote the post.
+//! Puts a list's address into From of its copies, where receivers would refuse the author's (RFC 9989 section 7.4).
 //!
-//! Promise: every address of From stays in the copy as it came, in X-Original-From, and in Reply-To unless the post has
-//! its own. No name of an author can break out of the new field.
+//! Promise: the author's From stays in the copy, in X-Original-From, and in Reply-To unless the post has its own. A
+//! name in it cannot break out of the new field. Failure: of text that is not a field, nothing is written.
 
 use stentor_mail::address::Address;
 use stentor_mail::heading::Heading;
@@ -44,7 +43,7 @@ pub(crate) struct ListAuthor<'a> {
     pub address: &'a Address,
 }
 
-/// Appends the new From, X-Original-From, and Reply-To for a post with this From field, whole.
+/// Appends the new From, X-Original-From and, unless the post has one, Reply-To.
 pub(crate) fn append_rewritten(author: PostAuthor<'_>, list: ListAuthor<'_>, out: &mut Vec<u8>) {
     let PostAuthor { from, has_reply_to, .. } = author;
     let Some((_, value)) = field::split(from) else { return };

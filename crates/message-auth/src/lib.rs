@@ -17,7 +17,7 @@ mod dmarc;
 mod dns;
 mod keys;
 mod method;
-mod report;
+mod results;
 mod reverse;
 mod scan;
 pub mod spf;
@@ -29,11 +29,11 @@ pub use arc::ArcResult;
 pub use author::AUTHOR_DOMAINS_MAX;
 pub use dkim::{DkimResult, SignatureFacts};
 pub use dmarc::{
-    DestinationSearch, DestinationStep, DmarcPolicy, DmarcRecord, DmarcResult, PublishedRecord, ReportAddress,
-    TreeWalk, WalkStep, report_domain,
+    DestinationChoice, DestinationSearch, DestinationStep, DmarcPolicy, DmarcRecord, DmarcResult, PublishedRecord,
+    ReportAddress, TreeWalk, WalkStep, report_domain,
 };
 pub use dns::{DnsQuestion, QUESTIONS_MAX, RecordAnswer, RecordKind};
 pub use method::MethodResult;
-pub use report::{Disposition, FIELD, Report, SpfIdentity, SpfResult};
+pub use results::{AuthResults, Disposition, FIELD, SpfIdentity, SpfResult};
 pub use scan::{MessageScan, SIGNATURES_MAX, ScannedMessage};
 pub use verification::{SessionIdentity, Step, Verification};

@@ -47,8 +47,8 @@ fn scanned(message: &[u8], piece: usize) -> ScannedMessage {
     scan.finish()
 }
 
-/// The report, and the number of questions.
-fn verified(zone: &Zone, identity: SessionIdentity, message: &[u8]) -> (Report, usize) {
+/// The results, and the number of questions.
+fn verified(zone: &Zone, identity: SessionIdentity, message: &[u8]) -> (AuthResults, usize) {
     let mut verification = Verification::new(identity, scanned(message, 1_000), true, NOW);
     let mut count = 0;
     while let Step::Ask(questions) = verification.step() {
@@ -59,7 +59,7 @@ fn verified(zone: &Zone, identity: SessionIdentity, message: &[u8]) -> (Report, 
             verification.answer(question, answer);
         }
     }
-    (verification.into_report(), count)
+    (verification.into_results(), count)
 }
 
 fn signer() -> Signer {
@@ -88,8 +88,8 @@ fn zone(signer: &Signer) -> Zone {
 #[test]
 fn a_message_of_its_author_passes_all_methods() {
     let signer = signer();
-    let (report, _) = verified(&zone(&signer), identity(), &signed(&signer));
-    let value = report.value("mx.test");
+    let (results, _) = verified(&zone(&signer), identity(), &signed(&signer));
+    let value = results.value("mx.test");
     let lines: Vec<&str> = value.split(";\r\n\t").collect();
     assert_eq!(lines[..2], ["mx.test", "iprev=fail policy.iprev=192.0.2.1"], "{value}");
     assert_eq!(lines[2], "spf=pass smtp.mailfrom=bounce@author.test");
@@ -97,7 +97,7 @@ fn a_message_of_its_author_passes_all_methods() {
     let dkim = "dkim=pass header.d=author.test header.s=s1 header.a=ed25519-sha256 header.b=";
     assert!(lines[4].starts_with(dkim), "{value}");
     assert_eq!(lines[5..], ["dmarc=pass header.from=author.test policy.dmarc=reject", "arc=none"]);
-    assert_eq!(report.dispositions(), []);
+    assert_eq!(results.dispositions(), []);
     for piece in [1, 7, 100] {
         let message = scanned(&signed(&signer), piece);
         assert_eq!(message.header, scanned(&signed(&signer), 1_000).header, "{piece}");
@@ -109,11 +109,11 @@ fn a_changed_body_from_elsewhere_fails() {
     let signer = signer();
     let changed = [&signed(&signer)[..], b"more\r\n"].concat();
     let elsewhere = SessionIdentity { client: "198.51.100.1".parse().unwrap(), ..identity() };
-    let (report, _) = verified(&zone(&signer), elsewhere, &changed);
-    assert_eq!((report.dkim[0].result, report.spf[0].result), (MethodResult::Fail, MethodResult::Fail));
-    assert_eq!(report.dkim[0].reason.as_deref(), Some("body was changed"));
+    let (results, _) = verified(&zone(&signer), elsewhere, &changed);
+    assert_eq!((results.dkim[0].result, results.spf[0].result), (MethodResult::Fail, MethodResult::Fail));
+    assert_eq!(results.dkim[0].reason.as_deref(), Some("body was changed"));
     let reject = Disposition { policy: DmarcPolicy::Reject, domain: "author.test".to_owned() };
-    assert_eq!(report.dispositions(), [reject]);
+    assert_eq!(results.dispositions(), [reject]);
 }
 
 /// What receivers would do with a list's copies, and the number of questions.
@@ -129,7 +129,7 @@ fn of_copies(zone: &Zone, message: &[u8], replaced: &str) -> (Option<Disposition
             verification.answer(question, answer);
         }
     }
-    (verification.into_report().refusal_of_copies(), count)
+    (verification.into_results().refusal_of_copies(), count)
 }
 
 #[test]
@@ -179,19 +179,19 @@ fn a_dns_that_fails_never_leads_to_a_policy() {
         zone.0.retain(|(owner, _)| owner != name);
         zone.0.push((name.to_owned(), "FAIL".to_owned()));
         let changed = if name.starts_with("s1") { signed(&signer) } else { [&signed(&signer)[..], b"x\r\n"].concat() };
-        let (report, _) = verified(&zone, elsewhere(), &changed);
-        assert_eq!(report.dmarc[0].result, MethodResult::TempError, "{name}");
-        assert_eq!(report.dispositions(), [], "{name}");
+        let (results, _) = verified(&zone, elsewhere(), &changed);
+        assert_eq!(results.dmarc[0].result, MethodResult::TempError, "{name}");
+        assert_eq!(results.dispositions(), [], "{name}");
     }
     // No answer at all.
     let mut verification = Verification::new(elsewhere(), scanned(&signed(&signer), 50), true, NOW);
     assert!(matches!(verification.step(), Step::Ask(_)));
     verification.close();
     assert!(matches!(verification.step(), Step::Done));
-    let report = verification.into_report();
+    let results = verification.into_results();
     let unknown = MethodResult::TempError;
-    assert_eq!((report.iprev, report.spf[0].result, report.dkim[0].result), (unknown, unknown, unknown));
-    assert_eq!(report.dispositions(), []);
+    assert_eq!((results.iprev, results.spf[0].result, results.dkim[0].result), (unknown, unknown, unknown));
+    assert_eq!(results.dispositions(), []);
 }
 
 #[test]
@@ -199,35 +199,35 @@ fn many_signatures_cost_a_bounded_number_of_questions() {
     let one = |n: usize| format!("DKIM-Signature: v=1; a=rsa-sha256; d=d{n}.test; s=s; h=from; bh=AAAA; b=AAAA\r\n");
     let many: String = (0..500).map(one).collect();
     let message = format!("{many}{HEADER}\r\n{BODY}");
-    let (report, questions) = verified(&Zone::of(&[]), identity(), message.as_bytes());
-    assert_eq!((report.dkim.len(), report.skipped_signatures), (SIGNATURES_MAX, 490));
+    let (results, questions) = verified(&Zone::of(&[]), identity(), message.as_bytes());
+    assert_eq!((results.dkim.len(), results.skipped_signatures), (SIGNATURES_MAX, 490));
     assert!(questions < 20, "{questions}");
-    assert!(report.value("x").contains("490 more signatures not verified"));
+    assert!(results.value("x").contains("490 more signatures not verified"));
     let seals = |n: usize| format!("ARC-Seal: i={n}; a=rsa-sha256; cv=pass; d=d{n}.test; s=s; b=AAAA\r\n");
     let chain: String = (1..=500).map(seals).collect();
-    let (report, _) = verified(&Zone::of(&[]), identity(), format!("{chain}{HEADER}\r\n{BODY}").as_bytes());
-    assert_eq!(report.arc.result, MethodResult::Fail);
+    let (results, _) = verified(&Zone::of(&[]), identity(), format!("{chain}{HEADER}\r\n{BODY}").as_bytes());
+    assert_eq!(results.arc.result, MethodResult::Fail);
 }
 
 #[test]
 fn several_authors_are_all_checked() {
     let records = [("_dmarc.a.test", "v=DMARC1; p=quarantine"), ("_dmarc.b.test", "v=DMARC1; p=reject")];
     let from = |value: &str| format!("From: {value}\r\n\r\nx\r\n");
-    let (report, _) = verified(&Zone::of(&records), identity(), from("x@a.test, x@b.test").as_bytes());
-    let asked: Vec<_> = report.dispositions().into_iter().map(|one| one.policy).collect();
+    let (results, _) = verified(&Zone::of(&records), identity(), from("x@a.test, x@b.test").as_bytes());
+    let asked: Vec<_> = results.dispositions().into_iter().map(|one| one.policy).collect();
     assert_eq!(asked, [DmarcPolicy::Quarantine, DmarcPolicy::Reject]);
     let many = from("x@c.test, x@d.test, x@e.test, x@f.test, x@g.test");
-    let (report, _) = verified(&Zone::of(&records), identity(), many.as_bytes());
-    assert_eq!(report.dispositions()[0].policy, DmarcPolicy::Reject);
-    assert!(report.value("x").contains("dmarc=permerror"));
+    let (results, _) = verified(&Zone::of(&records), identity(), many.as_bytes());
+    assert_eq!(results.dispositions()[0].policy, DmarcPolicy::Reject);
+    assert!(results.value("x").contains("dmarc=permerror"));
 }
 
 #[test]
 fn nothing_that_a_client_chooses_ends_a_value() {
     let hostile = "a\"\r\n; dmarc=pass; x=\\@x(y";
     let identity = SessionIdentity { sender: format!("{hostile}@author.test"), ..identity() };
-    let (report, _) = verified(&Zone::of(&[]), identity, b"From: x\r\n\r\n");
-    let value = report.value("mx.test");
+    let (results, _) = verified(&Zone::of(&[]), identity, b"From: x\r\n\r\n");
+    let value = results.value("mx.test");
     let line = value.split(";\r\n\t").nth(2).unwrap();
     assert_eq!(line, "spf=none smtp.mailfrom=\"a\\\"??; dmarc=pass; x=\\\\@x(y@author.test\"");
 }
@@ -310,7 +310,7 @@ proptest::proptest! {
             }
         }
         proptest::prop_assert!(count <= QUESTIONS_MAX);
-        let value = verification.into_report().value("mx.test");
+        let value = verification.into_results().value("mx.test");
         proptest::prop_assert!(value.is_ascii() && !value.contains("\n\r") && value.starts_with("mx.test;"));
     }
 }

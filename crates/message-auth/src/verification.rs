@@ -1,4 +1,4 @@
-//! All methods for one message: asks questions, takes answers, ends with a [`Report`].
+//! All methods for one message: asks questions, takes answers, ends with [`AuthResults`].
 //!
 //! States: each method is open until its answers are known, and is then never evaluated again. DMARC follows SPF and
 //! DKIM. DMARC of a list's copies follows DKIM alone, and only signatures that copies do not break.
@@ -14,7 +14,7 @@ use crate::dkim::{DkimResult, dkim};
 use crate::dmarc::{AuthenticatedDomains, DmarcResult, dmarc, prefetch};
 use crate::dns::{DnsQuestion, Inquiry, KnownAnswers, RecordAnswer, is_domain};
 use crate::method::MethodResult;
-use crate::report::{Report, SpfIdentity, SpfResult};
+use crate::results::{AuthResults, SpfIdentity, SpfResult};
 use crate::reverse::iprev;
 use crate::scan::ScannedMessage;
 use crate::spf::{SpfRequest, check_host};
@@ -192,7 +192,7 @@ impl Verification {
     }
 
     /// Returns the results, after [`Step::Done`].
-    pub fn into_report(self) -> Report {
+    pub fn into_results(self) -> AuthResults {
         let SessionIdentity { client, sender, .. } = &self.identity;
         let mut spf = Vec::with_capacity(2);
         if !sender.is_empty() {
@@ -204,7 +204,7 @@ impl Verification {
             spf.push(SpfResult { identity: SpfIdentity::Helo, name: helo, result });
         }
         let unfinished = || ArcResult { result: MethodResult::TempError, reason: None, sets: 0 };
-        Report {
+        AuthResults {
             client: *client,
             iprev: self.iprev.unwrap_or(MethodResult::TempError),
             spf,

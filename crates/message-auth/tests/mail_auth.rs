@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use stentor_dkim::{Algorithm, MessageHash, Signer, SigningKey, Times, sign};
 use stentor_message_auth::{
-    DnsQuestion, MessageScan, MethodResult, RecordAnswer, RecordKind, Report, SessionIdentity, Step, Verification,
+    AuthResults, DnsQuestion, MessageScan, MethodResult, RecordAnswer, RecordKind, SessionIdentity, Step, Verification,
 };
 
 /// When mail-auth's messages are verified.
@@ -37,7 +37,7 @@ fn answer(zone: &Zone, question: &DnsQuestion) -> RecordAnswer {
     }
 }
 
-fn verified(zone: &Zone, sender: &str, message: &[u8]) -> Report {
+fn verified(zone: &Zone, sender: &str, message: &[u8]) -> AuthResults {
     let mut scan = MessageScan::new(0);
     scan.push(message);
     let identity =
@@ -49,11 +49,11 @@ fn verified(zone: &Zone, sender: &str, message: &[u8]) -> Report {
             verification.answer(question, answer);
         }
     }
-    verification.into_report()
+    verification.into_results()
 }
 
-/// The reports on all messages of a folder, with the names of their files.
-fn reports(folder: &str) -> Vec<(String, Report)> {
+/// The results of all messages of a folder, with the names of their files.
+fn folder_results(folder: &str) -> Vec<(String, AuthResults)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mail_auth").join(folder);
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files
@@ -65,28 +65,28 @@ fn reports(folder: &str) -> Vec<(String, Report)> {
                 [name.to_owned(), "TXT".to_owned(), text.to_owned()]
             };
             let zone = records.lines().map(record).collect();
-            let report = verified(&zone, "", message.replace('\n', "\r\n").as_bytes());
-            (file.display().to_string(), report)
+            let results = verified(&zone, "", message.replace('\n', "\r\n").as_bytes());
+            (file.display().to_string(), results)
         })
         .collect()
 }
 
 #[test]
 fn the_dkim_messages_pass() {
-    let reports = reports("dkim");
-    assert_eq!(reports.len(), 6);
-    for (file, report) in reports {
-        assert_eq!(report.dkim.last().map(|one| one.result), Some(MethodResult::Pass), "{file}: {:?}", report.dkim);
+    let all = folder_results("dkim");
+    assert_eq!(all.len(), 6);
+    for (file, results) in all {
+        assert_eq!(results.dkim.last().map(|one| one.result), Some(MethodResult::Pass), "{file}: {:?}", results.dkim);
     }
 }
 
 #[test]
 fn the_arc_messages_pass() {
-    let reports = reports("arc");
-    assert_eq!(reports.len(), 2);
-    for (file, report) in reports {
-        assert_eq!(report.arc.result, MethodResult::Pass, "{file}: {:?}", report.arc);
-        assert!(report.dkim.iter().any(|one| one.result == MethodResult::Pass), "{file}: {:?}", report.dkim);
+    let all = folder_results("arc");
+    assert_eq!(all.len(), 2);
+    for (file, results) in all {
+        assert_eq!(results.arc.result, MethodResult::Pass, "{file}: {:?}", results.arc);
+        assert!(results.dkim.iter().any(|one| one.result == MethodResult::Pass), "{file}: {:?}", results.dkim);
     }
 }
 
@@ -128,9 +128,9 @@ fn the_dmarc_cases_have_their_results() {
             zone.push([domain.to_ascii_lowercase(), kind.to_owned(), record.to_owned()]);
             format!("a@{domain}")
         });
-        let report = verified(&zone, &sender, &message);
-        let [found] = report.dmarc.as_slice() else { panic!("{}: {:?}", case["name"], report.dmarc) };
-        assert_eq!(found.result.word(), case["result"], "{}: {report:?}", case["name"]);
+        let results = verified(&zone, &sender, &message);
+        let [found] = results.dmarc.as_slice() else { panic!("{}: {:?}", case["name"], results.dmarc) };
+        assert_eq!(found.result.word(), case["result"], "{}: {results:?}", case["name"]);
         if let Some(policy) = case.get("policy").filter(|_| found.policy.is_some()) {
             assert_eq!(found.policy.unwrap().word(), policy, "{}", case["name"]);
         }

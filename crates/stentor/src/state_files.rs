@@ -108,8 +108,8 @@ fn tls_counts() -> StateFile<Arc<Core>> {
         without: "counting starts over",
         save_every: Duration::from_mins(5),
         bytes_max: 256 * MIB,
-        restore: |core, octets| restored(&core.tls_counts, octets),
-        save: |core| changed(&core.tls_counts),
+        restore: |core, octets| restore_counts(&core.tls_counts, octets),
+        save: |core| save_counts(&core.tls_counts),
         set_changed: |core| core.tls_counts.lock().set_changed(),
         writing: Mutex::default(),
     }
@@ -122,20 +122,20 @@ fn dmarc_counts() -> StateFile<Arc<Core>> {
         without: "counting starts over",
         save_every: Duration::from_mins(5),
         bytes_max: 256 * MIB,
-        restore: |core, octets| restored(&core.dmarc_counts, octets),
-        save: |core| changed(&core.dmarc_counts),
+        restore: |core, octets| restore_counts(&core.dmarc_counts, octets),
+        save: |core| save_counts(&core.dmarc_counts),
         set_changed: |core| core.dmarc_counts.lock().set_changed(),
         writing: Mutex::default(),
     }
 }
 
-fn restored<C: DayCount>(counts: &Mutex<DailyCounts<C>>, octets: &[u8]) -> Result<Option<String>, String> {
+fn restore_counts<C: DayCount>(counts: &Mutex<DailyCounts<C>>, octets: &[u8]) -> Result<Option<String>, String> {
     let text = str::from_utf8(octets).map_err(|error| error.to_string())?;
     *counts.lock() = DailyCounts::read(text).map_err(|error| error.to_string())?;
     Ok(None)
 }
 
-fn changed<C: DayCount>(counts: &Mutex<DailyCounts<C>>) -> Option<Vec<u8>> {
+fn save_counts<C: DayCount>(counts: &Mutex<DailyCounts<C>>) -> Option<Vec<u8>> {
     let counts = {
         let mut counts = counts.lock();
         counts.take_changed().then(|| counts.clone())

@@ -35,6 +35,6 @@ fuzz_target!(|data: &[u8]| {
             verification.answer(question, answer);
         }
     }
-    let value = verification.into_report().value("mx.test");
+    let value = verification.into_results().value("mx.test");
     assert!(value.is_ascii() && value.split("\r\n").skip(1).all(|line| line.starts_with('\t')));
 });

@@ -1,12 +1,14 @@
 //! Alarms about our reputation: replies that name a block list or a provider's opinion of us, and complaint rates.
+//!
+//! Promise: texts of others are escaped and cut; at most [`RATES_MAX`] conditions of each level.
 
 use stentor_bounces::complaints::{ComplaintLevel, ComplaintLimits, ComplaintRow, ComplaintSubject, ComplaintWindow};
 use stentor_control::ComplaintView;
 use stentor_control::format::{percent, plural};
 use stentor_core::Core;
-use stentor_core::blocked::{OF_REPORT, ReputationAlarm};
 use stentor_core::complaints::HighRate;
 use stentor_core::live::health::{ConditionTexts, Name, Observation};
+use stentor_core::reputation_alarms::{REPORT_SOURCE, ReputationAlarm};
 use stentor_queue::ids::Ms;
 use stentor_records::civil::Zone;
 use stentor_records::escape::printable;
@@ -16,8 +18,8 @@ const REPLY_BYTES_SHOWN: usize = 200;
 const NAME_BYTES_SHOWN: usize = 80;
 /// Maximum conditions of each level, and rows of each table, about complaints.
 const RATES_MAX: usize = 20;
-const BLOCKED_NEXT: &str = "find the reason, correct it, then ask for removal there; until then send from another address \
-    ([sources]). `stentor bounces` counts the replies (docs/operate/bounces.md)";
+const BLOCKED_NEXT: &str = "find and correct the cause, then ask the block list or provider for removal; until then \
+    send from another address ([sources]). `stentor bounces` counts the replies (docs/operate/bounces.md)";
 const COMPLAINTS_NEXT: &str = "mail only people who asked for it, and make leaving easy (`one_click`); hold further posts \
     until the rate falls. `stentor report` has all rates (docs/operate/bounces.md)";
 
@@ -54,7 +56,7 @@ pub fn complaint_rows(core: &Core, now: Ms) -> Vec<ComplaintView> {
 
 /// The alarms about block lists and reputation in force.
 pub fn blocked_now(core: &Core, now: Ms) -> Vec<ReputationAlarm> {
-    core.blocked.alarms(now, core.settings().config.bounces.blocked_ms)
+    core.reputation_alarms.alarms(now, core.settings().config.bounces.blocked_ms)
 }
 
 /// Observes block lists and our reputation.
@@ -79,7 +81,7 @@ pub(super) fn blocked(core: &Core, now: Ms, seen: &mut Vec<Observation>) {
 
 /// A configured source with its addresses, in words.
 fn source_words(core: &Core, source: &str) -> String {
-    if source == OF_REPORT {
+    if source == REPORT_SOURCE {
         return "reports about mail of this server".to_owned();
     }
     let settings = core.settings();
@@ -115,10 +117,10 @@ fn texts(rate: &HighRate) -> (String, ConditionTexts) {
     };
     let count = rate.row.count;
     let what = format!(
-        "complaints about {kind} {name}: {} of {} in {window} ({} complaints)",
+        "complaint rate of {kind} {name}: {} in {window} ({} complaints, {})",
         percent(count.complaints, count.delivered),
-        plural(count.delivered, "delivery"),
-        count.complaints
+        count.complaints,
+        plural(count.delivered, "delivery")
     );
     (format!("{} {name}", rate.subject.name()), ConditionTexts::new(what, COMPLAINTS_NEXT))
 }

@@ -364,7 +364,7 @@ async fn run(
     let mut transaction = Transaction::begin(core, mail, *client, true, None)?;
     let assigned = transaction.of_injector();
     transaction.merge(order.merge);
-    transaction.transactional(order.class == Some(MessageClass::Transactional));
+    transaction.set_transactional(order.class == Some(MessageClass::Transactional));
     transaction.traced_by(core, order.parent);
     let helo = who.trim_start_matches("token=");
     if let Err(reply) = transaction.filtered_locally(core, settings, helo).await {

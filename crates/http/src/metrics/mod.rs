@@ -285,7 +285,7 @@ fn reputation(text: &mut Text, core: &Core) {
     type Field = fn(&ComplaintView) -> u64;
     let now = core.clock.now();
     text.family("stentor_block_list_replies_total");
-    for (list, replies) in core.blocked.replies() {
+    for (list, replies) in core.reputation_alarms.replies() {
         text.sample(&[("list", &list)], replies as f64);
     }
     text.family("stentor_blocked_replies");

@@ -17,10 +17,16 @@ use crate::dns::{DnsQuestion, Inquiry, KnownAnswers, RecordAnswer, RecordKind};
 pub enum DestinationStep {
     /// These questions must be answered.
     Ask(Vec<DnsQuestion>),
-    /// The addresses that get the report, and those that do not permit it.
-    Found { permitted: Vec<ReportAddress>, refused: Vec<String> },
+    Found(DestinationChoice),
     /// A question failed.
     Failed,
+}
+
+/// The addresses that get the report, and those that do not permit it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct DestinationChoice {
+    pub permitted: Vec<ReportAddress>,
+    pub refused: Vec<String>,
 }
 
 /// Searches the addresses for reports about one policy domain.
@@ -42,13 +48,13 @@ impl DestinationSearch {
     pub fn step(&self) -> DestinationStep {
         let inquiry = Inquiry::new(&self.answers);
         match self.search(&inquiry) {
-            Ok((permitted, refused)) => DestinationStep::Found { permitted, refused },
+            Ok(choice) => DestinationStep::Found(choice),
             Err(WalkStop::Failed) => DestinationStep::Failed,
             Err(WalkStop::Pending) => DestinationStep::Ask(inquiry.into_questions()),
         }
     }
 
-    fn search(&self, inquiry: &Inquiry<'_>) -> Result<(Vec<ReportAddress>, Vec<String>), WalkStop> {
+    fn search(&self, inquiry: &Inquiry<'_>) -> Result<DestinationChoice, WalkStop> {
         let records = texts(inquiry, &format!("_dmarc.{}", self.domain))?;
         let mut policies = records.iter().filter_map(|text| DmarcRecord::parse(text));
         let requested = match (policies.next(), policies.next()) {
@@ -56,15 +62,17 @@ impl DestinationSearch {
             // Several records are none.
             _ => Vec::new(),
         };
-        let (mut permitted, mut refused, mut known) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut choice, mut known) = (DestinationChoice::default(), BTreeSet::new());
         let searched: Vec<_> = requested.into_iter().map(|one| (self.permitted(inquiry, &one), one)).collect();
         for (found, requested) in searched {
             match found? {
-                None => refused.push(requested.address),
-                Some(found) => permitted.extend(found.into_iter().filter(|one| known.insert(one.address.clone()))),
+                None => choice.refused.push(requested.address),
+                Some(found) => {
+                    choice.permitted.extend(found.into_iter().filter(|one| known.insert(one.address.clone())));
+                }
             }
         }
-        Ok((permitted, refused))
+        Ok(choice)
     }
 
     /// The address itself or those that its host names instead; `None`: the host does not permit reports.

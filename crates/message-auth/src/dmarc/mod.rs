@@ -8,9 +8,10 @@ mod record;
 mod tests;
 mod walk;
 
+use stentor_domain_reports::dmarc::PublishedPolicy;
 use stentor_mail::domain::is_at_or_below;
 
-pub use self::destinations::{DestinationSearch, DestinationStep};
+pub use self::destinations::{DestinationChoice, DestinationSearch, DestinationStep};
 pub use self::record::{DmarcPolicy, DmarcRecord, ReportAddress, report_domain};
 pub use self::walk::{TreeWalk, WalkStep};
 use crate::dkim::DkimResult;
@@ -59,33 +60,27 @@ pub struct DmarcResult {
     pub record: Option<PublishedRecord>,
 }
 
-/// A policy record, as far as reports have it.
+/// The record that gave the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedRecord {
-    /// The domain that publishes it.
-    pub domain: String,
-    pub policy: DmarcPolicy,
-    pub subdomains: Option<DmarcPolicy>,
-    pub missing_subdomains: Option<DmarcPolicy>,
-    pub is_dkim_strict: bool,
-    pub is_spf_strict: bool,
-    pub is_test: bool,
-    /// It requests aggregate reports.
+    pub policy: PublishedPolicy,
+    /// Whether it requests aggregate reports.
     pub requests_reports: bool,
 }
 
 impl PublishedRecord {
     fn of(domain: &str, record: &DmarcRecord) -> PublishedRecord {
-        PublishedRecord {
+        let word = |policy: DmarcPolicy| policy.word().to_owned();
+        let policy = PublishedPolicy {
             domain: domain.to_owned(),
-            policy: record.policy,
-            subdomains: record.subdomains,
-            missing_subdomains: record.missing_subdomains,
+            policy: word(record.policy),
+            subdomains: record.subdomains.map(word),
+            missing_subdomains: record.missing_subdomains.map(word),
             is_dkim_strict: record.is_dkim_strict,
             is_spf_strict: record.is_spf_strict,
             is_test: record.is_test,
-            requests_reports: !record.report_uris.is_empty(),
-        }
+        };
+        PublishedRecord { policy, requests_reports: !record.report_uris.is_empty() }
     }
 }
 
@@ -178,8 +173,8 @@ fn evaluate(
     let is_spf_aligned = authenticated.spf.as_deref().map_or(Ok(false), |domain| aligns(domain, is_spf_strict));
     // All questions are asked before the first answer is used.
     let of_dkim: Vec<_> = authenticated.dkim.iter().map(|domain| aligns(domain, is_dkim_strict)).collect();
-    let is_dkim_aligned = of_dkim.into_iter().fold(Ok(false), any);
-    let is_pass = any(is_spf_aligned, is_dkim_aligned)?;
+    let is_dkim_aligned = of_dkim.into_iter().fold(Ok(false), is_any_aligned);
+    let is_pass = is_any_aligned(is_spf_aligned, is_dkim_aligned)?;
     let is_unknown = authenticated.unknown.iter().any(|domain| is_at_or_below(domain, organization));
     let result = match () {
         () if is_pass => MethodResult::Pass,
@@ -191,15 +186,15 @@ fn evaluate(
         result,
         policy: Some(policy),
         is_test,
-        // What could not be found out did not pass.
+        // An alignment whose look-up failed counts as not aligned.
         is_spf_aligned: is_spf_aligned.unwrap_or(false),
         is_dkim_aligned: is_dkim_aligned.unwrap_or(false),
         record: Some(PublishedRecord::of(at, record)),
     })
 }
 
-/// Whether either is; a failed look-up counts only if the other is not.
-fn any(one: Result<bool, WalkStop>, other: Result<bool, WalkStop>) -> Result<bool, WalkStop> {
+/// Whether one of two alignments holds. A failed look-up counts only if the other does not hold.
+fn is_any_aligned(one: Result<bool, WalkStop>, other: Result<bool, WalkStop>) -> Result<bool, WalkStop> {
     match (one, other) {
         (Err(WalkStop::Pending), _) | (_, Err(WalkStop::Pending)) => Err(WalkStop::Pending),
         (Ok(true), _) | (_, Ok(true)) => Ok(true),
@@ -208,7 +203,7 @@ fn any(one: Result<bool, WalkStop>, other: Result<bool, WalkStop>) -> Result<boo
     }
 }
 
-/// The policy of a record for a domain below that of the record.
+/// The policy for a subdomain of the record's domain.
 fn policy_below(inquiry: &Inquiry<'_>, author: &str, record: &DmarcRecord) -> Result<DmarcPolicy, WalkStop> {
     match record.missing_subdomains {
         Some(policy) if !exists(inquiry, author)? => Ok(policy),

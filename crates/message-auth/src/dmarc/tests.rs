@@ -92,7 +92,10 @@ fn alignment_of_both_methods_is_known_and_the_record_with_it() {
     let found = evaluated(&zone, "example.com", &both);
     assert_eq!((found.result, found.is_spf_aligned, found.is_dkim_aligned), (MethodResult::Pass, true, false));
     let record = found.record.unwrap();
-    assert_eq!((&*record.domain, record.requests_reports, record.is_dkim_strict), ("example.com", true, true));
+    assert_eq!(
+        (&*record.policy.domain, record.requests_reports, record.policy.is_dkim_strict),
+        ("example.com", true, true)
+    );
     // A failed look-up about one method does not undo the other.
     let failing = [zone[0], ("_dmarc.b.example.com", "FAIL")];
     let both = AuthenticatedDomains { dkim: vec!["example.com".to_owned()], ..spf("b.example.com") };
@@ -113,7 +116,7 @@ fn destinations(zone: &[(&str, &str)], domain: &str) -> String {
                 }
             }
             DestinationStep::Failed => return "failed".to_owned(),
-            DestinationStep::Found { permitted, refused } => {
+            DestinationStep::Found(DestinationChoice { permitted, refused }) => {
                 let permitted: Vec<String> = permitted.into_iter().map(|one| one.address).collect();
                 return format!("{} / {}", permitted.join(" "), refused.join(" "));
             }

@@ -1,4 +1,6 @@
 //! The DNS tree walk: policy records of a domain and those above it (RFC 9989 section 4.10).
+//!
+//! Promise: at most eight names are looked up. Failure: the first failed look-up that the walk needs.
 
 use super::record::{DmarcRecord, PublicSuffix};
 

@@ -1,9 +1,9 @@
 //! Schedules reports: where each due report still has to go, when it is retried, and how many a mail domain gets per
 //! day.
 //!
-//! Promise: new places come before failed ones; a place that failed is tried again an hour after that attempt ended; a
-//! domain has one POST at a time, so a domain with slow web servers takes only one of the slots. The caller drops
-//! reports over a daily limit.
+//! Promise: new destinations come before failed ones; a destination that failed is tried again an hour after that
+//! attempt ended; a domain has one POST at a time, so a domain with slow web servers takes only one of the slots. The
+//! caller drops reports over a daily limit.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub struct ReportKey {
     pub domain: String,
 }
 
-/// Reports that have not been sent to all places yet.
+/// Reports that have not been sent to all destinations yet.
 #[derive(Debug, Default)]
 pub struct Agenda {
     left: HashMap<ReportKey, ReportState>,
@@ -34,14 +34,14 @@ pub struct Agenda {
 
 #[derive(Debug)]
 enum ReportState {
-    /// The places could not be looked up; time of the next look-up.
+    /// The destinations could not be looked up; time of the next look-up.
     Unknown(Ms),
-    Places(Places),
+    Open(OpenDestinations),
 }
 
 #[derive(Debug, Default)]
-struct Places {
-    /// Remaining places with the time of the next attempt.
+struct OpenDestinations {
+    /// Remaining destinations with the time of the next attempt.
     open: Vec<(ReportDestination, Ms)>,
     posts: u32,
     /// A POST is under way, at the latest until this time.
@@ -57,17 +57,17 @@ impl Agenda {
         self.left.contains_key(key)
     }
 
-    /// Records that the places could not be looked up.
+    /// Records that the destinations could not be looked up.
     pub fn not_looked_up(&mut self, key: ReportKey, now: Ms) {
         self.left.insert(key, ReportState::Unknown(now + RETRY_MS));
     }
 
-    pub fn looked_up(&mut self, key: ReportKey, places: Vec<ReportDestination>) {
-        let open = places.into_iter().map(|place| (place, 0)).collect();
-        self.left.insert(key, ReportState::Places(Places { open, ..Places::default() }));
+    pub fn looked_up(&mut self, key: ReportKey, destinations: Vec<ReportDestination>) {
+        let open = destinations.into_iter().map(|destination| (destination, 0)).collect();
+        self.left.insert(key, ReportState::Open(OpenDestinations { open, ..OpenDestinations::default() }));
     }
 
-    /// Reports whose places must be looked up again.
+    /// Reports whose destinations must be looked up again.
     pub fn to_look_up(&self, now: Ms) -> impl Iterator<Item = &ReportKey> {
         let is_due = move |(key, left): (_, &ReportState)| {
             matches!(left, ReportState::Unknown(next) if *next <= now).then_some(key)
@@ -79,9 +79,9 @@ impl Agenda {
     pub fn mail(&self, now: Ms) -> Vec<(ReportKey, String)> {
         let mut found = Vec::new();
         for (key, left) in &self.left {
-            let ReportState::Places(all) = left else { continue };
-            for (place, next) in &all.open {
-                if let ReportDestination::Mail(address) = place
+            let ReportState::Open(all) = left else { continue };
+            for (destination, next) in &all.open {
+                if let ReportDestination::Mail(address) = destination
                     && *next <= now
                 {
                     found.push((key.clone(), address.clone()));
@@ -93,17 +93,19 @@ impl Agenda {
 
     /// Starts due POSTs, at most one per domain; they count as under way.
     pub fn begin_posts(&mut self, now: Ms, limit: usize) -> Vec<(ReportKey, String)> {
-        let busy = |all: &Places| all.posting_until > now;
+        let busy = |all: &OpenDestinations| all.posting_until > now;
         let all = || {
             self.left
                 .iter()
-                .filter_map(|(key, left)| if let ReportState::Places(all) = left { Some((key, all)) } else { None })
+                .filter_map(|(key, left)| if let ReportState::Open(all) = left { Some((key, all)) } else { None })
         };
         let mut domains: Vec<String> = all().filter(|(_, all)| busy(all)).map(|(key, _)| key.domain.clone()).collect();
         let mut found: Vec<(u32, Ms, &ReportKey, &str)> = Vec::new();
         for (key, all) in all().filter(|(_, all)| !busy(all)) {
-            let due =
-                all.open.iter().filter(|(place, next)| matches!(place, ReportDestination::Https(_)) && *next <= now);
+            let due = all
+                .open
+                .iter()
+                .filter(|(destination, next)| matches!(destination, ReportDestination::Https(_)) && *next <= now);
             if let Some((ReportDestination::Https(url), next)) = due.min_by_key(|(_, next)| *next) {
                 found.push((all.posts, *next, key, url));
             }
@@ -120,7 +122,7 @@ impl Agenda {
             }
         }
         for (key, _) in &begun {
-            if let Some(ReportState::Places(all)) = self.left.get_mut(key) {
+            if let Some(ReportState::Open(all)) = self.left.get_mut(key) {
                 all.posts += 1;
                 all.posting_until = now + POST_MS_MAX;
             }
@@ -129,29 +131,29 @@ impl Agenda {
     }
 
     pub fn post_ended(&mut self, key: &ReportKey) {
-        if let Some(ReportState::Places(all)) = self.left.get_mut(key) {
+        if let Some(ReportState::Open(all)) = self.left.get_mut(key) {
             all.posting_until = 0;
         }
     }
 
     /// Records that an attempt failed, ending now.
     pub fn failed(&mut self, key: &ReportKey, at: &ReportDestination, now: Ms) {
-        let Some(ReportState::Places(all)) = self.left.get_mut(key) else { return };
-        if let Some((_, next)) = all.open.iter_mut().find(|(place, _)| place == at) {
+        let Some(ReportState::Open(all)) = self.left.get_mut(key) else { return };
+        if let Some((_, next)) = all.open.iter_mut().find(|(destination, _)| destination == at) {
             *next = now + RETRY_MS;
         }
     }
 
-    /// Records that the place has the report, or gets none.
+    /// Records that the destination has the report, or gets none.
     pub fn done(&mut self, key: &ReportKey, at: &ReportDestination) {
-        if let Some(ReportState::Places(all)) = self.left.get_mut(key) {
-            all.open.retain(|(place, _)| place != at);
+        if let Some(ReportState::Open(all)) = self.left.get_mut(key) {
+            all.open.retain(|(destination, _)| destination != at);
         }
     }
 
-    /// Whether no places are left.
+    /// Whether no destinations are left.
     pub fn is_done(&self, key: &ReportKey) -> bool {
-        matches!(self.left.get(key), Some(ReportState::Places(all)) if all.open.is_empty())
+        matches!(self.left.get(key), Some(ReportState::Open(all)) if all.open.is_empty())
     }
 }
 
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(domains(&second), ["x.test", "y.test"]);
         let third = agenda.begin_posts(6000, 2);
         assert_eq!(domains(&third), ["slow.test"]);
-        assert_ne!(third[0].1, first[0].1, "the place that was not tried");
+        assert_ne!(third[0].1, first[0].1, "the destination that was not tried");
         agenda.done(&third[0].0, &https(&third[0].1));
         agenda.post_ended(&third[0].0);
         assert!(agenda.begin_posts(RETRY_MS + 4999, 1).iter().all(|(key, _)| key.domain != "slow.test"));

@@ -8,7 +8,7 @@ use stentor_config::{Config, ReportSenderConfig};
 use stentor_core::Core;
 use stentor_domain_reports::dmarc::{DmarcCount, dmarc_report};
 use stentor_domain_reports::{DailyCounts, DomainReport, ReportDestination, ReportForm, Submitter};
-use stentor_message_auth::{DestinationSearch, DestinationStep, ReportAddress};
+use stentor_message_auth::{DestinationChoice, DestinationSearch, DestinationStep, ReportAddress};
 use stentor_tls_policy::Wish;
 use tokio::time::Instant;
 
@@ -36,11 +36,11 @@ impl ReportKind for DmarcKind {
         dmarc_report(domain, day, count, by)
     }
 
-    async fn places(core: &Core, report: &DomainReport) -> Option<Vec<ReportDestination>> {
+    async fn destinations(core: &Core, report: &DomainReport) -> Option<Vec<ReportDestination>> {
         let domain = &report.domain;
         let mut search = DestinationSearch::new(domain);
         let until = Instant::now() + LOOK_UP_TIMEOUT;
-        let (permitted, refused) = loop {
+        let DestinationChoice { permitted, refused } = loop {
             match search.step() {
                 DestinationStep::Ask(_) if until <= Instant::now() => return None,
                 DestinationStep::Ask(questions) => {
@@ -52,7 +52,7 @@ impl ReportKind for DmarcKind {
                     tracing::debug!(domain, "the destinations of DMARC reports could not be looked up");
                     return None;
                 }
-                DestinationStep::Found { permitted, refused } => break (permitted, refused),
+                DestinationStep::Found(choice) => break choice,
             }
         };
         for to in refused {

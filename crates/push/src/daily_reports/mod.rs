@@ -3,15 +3,15 @@
 //!
 //! States: a day's counts ([`stentor_domain_reports::DailyCounts`]) are closed at midnight (UTC); each domain's report
 //! becomes due at a time in the next four hours that is derived from its name. Then the domain's record is looked up:
-//! it names no place, and the counts are dropped; or up to five, each of which gets the report. A failed attempt is
-//! repeated every hour, and given up two days after the day that it covers: more than the 24 hours of RFC 8460 5.4. A
-//! place that answers 4xx to a POST does not want this report. The finished places are stored with the counts, so they
-//! survive a restart.
+//! it names no destination, and the counts are dropped; or up to five, each of which gets the report. A failed attempt
+//! is repeated every hour, and given up two days after the day that it covers: more than the 24 hours of RFC 8460 5.4.
+//! A destination that answers 4xx to a POST does not want this report. The finished destinations are stored with the
+//! counts, so they survive a restart.
 //!
 //! Promise: the id of a report does not change when it is generated again, so receivers can recognise duplicates (after
-//! a crash). An HTTPS place on this machine or in a private network gets nothing, as anyone may publish one. Slow web
-//! servers delay neither mail nor, except for their turn, each other: [`POSTS_MAX`] are contacted at a time, one per
-//! domain ([`agenda`]). What the kinds of reports differ in is in [`ReportKind`].
+//! a crash). An HTTPS destination on this machine or in a private network gets nothing, as anyone may publish one. Slow
+//! web servers delay neither mail nor, except for their turn, each other: [`POSTS_MAX`] are contacted at a time, one
+//! per domain ([`agenda`]). [`ReportKind`] has the differences between the kinds.
 
 mod agenda;
 mod dmarc;
@@ -52,7 +52,7 @@ const POSTS_MAX: usize = 8;
 const LOOK_UPS_MAX: usize = 64;
 const LOOK_UPS_AT_ONCE: usize = 8;
 
-/// What TLS reports and DMARC reports differ in.
+/// What differs between TLS and DMARC reports.
 pub trait ReportKind: Send + Sync + 'static {
     type Count: DayCount;
     const FORM: ReportForm;
@@ -67,28 +67,28 @@ pub trait ReportKind: Send + Sync + 'static {
     /// The same counts give the same report.
     fn report(domain: &str, day: u64, count: &Self::Count, by: Submitter<'_>) -> DomainReport;
 
-    /// The places to which the domain of a report wants it; `None` if they cannot be looked up now.
-    fn places(core: &Core, report: &DomainReport) -> impl Future<Output = Option<Vec<ReportDestination>>> + Send;
+    /// The destinations that the domain requests; `None`: look-up failed, try again later.
+    fn destinations(core: &Core, report: &DomainReport) -> impl Future<Output = Option<Vec<ReportDestination>>> + Send;
 }
 
-/// Why a place does not have the report.
+/// Why a destination did not get the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReportFailure {
-    /// Temporary: try again.
-    Now(String),
-    /// Permanent: the place gets no report for this day.
-    ForGood(String),
+    /// Try again.
+    Temporary(String),
+    /// The destination gets no report for this day.
+    Permanent(String),
 }
 
 /// The result of a POST.
 struct PostOutcome {
     key: ReportKey,
-    place: ReportDestination,
+    destination: ReportDestination,
     result: Result<(), ReportFailure>,
 }
 
-/// Work in progress.
-struct Work<K> {
+/// Sends the reports of one kind.
+struct ReportSender<K> {
     kind: PhantomData<K>,
     client: Arc<PushClient>,
     agenda: Agenda,
@@ -99,32 +99,37 @@ struct Work<K> {
 /// Sends due reports while the server runs.
 pub async fn send_when_due<K: ReportKind>(core: Arc<Core>, client: Arc<PushClient>) {
     let kind = PhantomData::<K>;
-    let mut work =
-        Work { kind, client, agenda: Agenda::default(), mailed: MailedReports::default(), posts: JoinSet::new() };
+    let mut sender = ReportSender {
+        kind,
+        client,
+        agenda: Agenda::default(),
+        mailed: MailedReports::default(),
+        posts: JoinSet::new(),
+    };
     loop {
         let settings = core.settings();
         if let Some(config) = K::sender(&settings.config) {
-            work.look(&core, &settings, config).await;
+            sender.send_due(&core, &settings, config).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-impl<K: ReportKind> Work<K> {
-    async fn look(&mut self, core: &Arc<Core>, settings: &Settings, config: &ReportSenderConfig) {
-        while let Some(ended) = self.posts.try_join_next() {
+impl<K: ReportKind> ReportSender<K> {
+    async fn send_due(&mut self, core: &Arc<Core>, settings: &Settings, config: &ReportSenderConfig) {
+        while let Some(joined) = self.posts.try_join_next() {
             // A task that panicked is tried again later.
-            if let Ok(PostOutcome { key, place, result }) = ended {
+            if let Ok(PostOutcome { key, destination, result }) = joined {
                 self.agenda.post_ended(&key);
-                self.ended(core, &key, &place, result);
+                self.record_result(core, &key, &destination, result);
             }
         }
         let by = submitter(settings, config);
-        self.find_places(core, by).await;
+        self.find_destinations(core, by).await;
         for (key, address) in self.agenda.mail(core.clock.now()) {
             let Some(report) = generate::<K>(core, &key, by) else { continue };
             let sent = self.by_mail(core, settings, &report, &address, by).await;
-            self.ended(core, &key, &ReportDestination::Mail(address), sent);
+            self.record_result(core, &key, &ReportDestination::Mail(address), sent);
         }
         let free = POSTS_MAX.saturating_sub(self.posts.len());
         for (key, url) in self.agenda.begin_posts(core.clock.now(), free) {
@@ -132,17 +137,17 @@ impl<K: ReportKind> Work<K> {
             let loopback_allowed = settings.config.dns.loopback_allowed;
             let (core, client) = (core.clone(), self.client.clone());
             self.posts.spawn(async move {
-                let result = match found(&core, loopback_allowed, &url).await {
+                let result = match resolve_url(&core, loopback_allowed, &url).await {
                     Ok((url, addresses)) => by_https(&client, &report, &url, &addresses).await,
-                    Err(why) => Err(ReportFailure::Now(why)),
+                    Err(why) => Err(ReportFailure::Temporary(why)),
                 };
-                PostOutcome { key, place: ReportDestination::Https(url), result }
+                PostOutcome { key, destination: ReportDestination::Https(url), result }
             });
         }
     }
 
-    /// Looks up the places of due reports, new ones first.
-    async fn find_places(&mut self, core: &Arc<Core>, by: Submitter<'_>) {
+    /// Looks up the destinations of due reports, new ones first.
+    async fn find_destinations(&mut self, core: &Arc<Core>, by: Submitter<'_>) {
         let now = core.clock.now();
         let mut due: Vec<ReportKey> = {
             let mut counts = K::counts(core).lock();
@@ -159,41 +164,47 @@ impl<K: ReportKind> Work<K> {
         due.extend(self.agenda.to_look_up(now).take(LOOK_UPS_MAX - due.len()).cloned());
         let look_up = |key: ReportKey| async move {
             let report = generate::<K>(core, &key, by)?;
-            let places = K::places(core, &report).await;
-            Some((key, places))
+            let destinations = K::destinations(core, &report).await;
+            Some((key, destinations))
         };
         let mut found = stream::iter(due).map(look_up).buffer_unordered(LOOK_UPS_AT_ONCE);
         while let Some(found) = found.next().await {
-            let Some((key, places)) = found else { continue };
-            let Some(mut places) = places else {
+            let Some((key, destinations)) = found else { continue };
+            let Some(mut destinations) = destinations else {
                 self.agenda.not_looked_up(key, core.clock.now());
                 continue;
             };
             let mut counts = K::counts(core).lock();
             let Some(count) = counts.of(key.day, &key.domain) else { continue };
-            places.retain(|place| !count.done().contains(&place.uri()));
-            if places.is_empty() {
+            destinations.retain(|destination| !count.done().contains(&destination.uri()));
+            if destinations.is_empty() {
                 counts.remove(key.day, &key.domain);
             } else {
-                self.agenda.looked_up(key, places);
+                self.agenda.looked_up(key, destinations);
             }
         }
     }
 
     /// Records the result of an attempt.
-    fn ended(&mut self, core: &Core, key: &ReportKey, place: &ReportDestination, sent: Result<(), ReportFailure>) {
-        let (domain, to, what) = (&key.domain, place.uri(), K::FORM.name());
+    fn record_result(
+        &mut self,
+        core: &Core,
+        key: &ReportKey,
+        destination: &ReportDestination,
+        sent: Result<(), ReportFailure>,
+    ) {
+        let (domain, to, what) = (&key.domain, destination.uri(), K::FORM.name());
         match sent {
             Ok(()) => tracing::info!(domain, to, "{what} sent"),
-            Err(ReportFailure::Now(why)) => {
+            Err(ReportFailure::Temporary(why)) => {
                 tracing::info!(domain, to, why, "the {what} could not be sent; will retry");
-                return self.agenda.failed(key, place, core.clock.now());
+                return self.agenda.failed(key, destination, core.clock.now());
             }
-            Err(ReportFailure::ForGood(why)) => {
+            Err(ReportFailure::Permanent(why)) => {
                 tracing::info!(domain, to, why, "{what} not sent to this destination");
             }
         }
-        self.agenda.done(key, place);
+        self.agenda.done(key, destination);
         let mut counts = K::counts(core).lock();
         if self.agenda.is_done(key) {
             counts.remove(key.day, domain);
@@ -210,20 +221,23 @@ impl<K: ReportKind> Work<K> {
         to: &str,
         by: Submitter<'_>,
     ) -> Result<(), ReportFailure> {
-        let address = Address::parse(to.as_bytes(), true).map_err(|error| ReportFailure::ForGood(error.to_string()))?;
+        let address =
+            Address::parse(to.as_bytes(), true).map_err(|error| ReportFailure::Permanent(error.to_string()))?;
         let now = core.clock.now();
         let is_local = settings.policy.is_local_domain(address.domain());
         if let Some(why) = self.mailed.refusal(&address, &report.domain, is_local, now) {
-            return Err(ReportFailure::ForGood(why.to_owned()));
+            return Err(ReportFailure::Permanent(why.to_owned()));
         }
-        let readers =
-            settings.readers_of(&address, now).await.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
+        let readers = settings
+            .readers_of(&address, now)
+            .await
+            .map_err(|refused| ReportFailure::Temporary(refused.to_string()))?;
         let mut people: Vec<EnvelopeRcpt> = readers.people.into_iter().map(|reader| reader.to).collect();
         for to in &mut people {
             to.route.wish = K::WISH;
         }
         if people.is_empty() {
-            return Err(ReportFailure::Now("no mailbox receives mail for this address".to_owned()));
+            return Err(ReportFailure::Temporary("no mailbox receives mail for this address".to_owned()));
         }
         let (id, content) = (core.next_message_id(), core.next_content_id());
         let message_id = format!("<{id}.{}@{}>", K::FORM.word(), by.hostname);
@@ -231,7 +245,7 @@ impl<K: ReportKind> Work<K> {
         let sender = by.from.to_owned();
         let envelope = NewEnvelope { sender, ..NewEnvelope::own(people, message_id, K::FORM.name()) };
         let taken = hand_in(core, MessageIds { message: id, content }, body, envelope, Vec::new()).await;
-        taken.map_err(|refused| ReportFailure::Now(refused.to_string()))?;
+        taken.map_err(|refused| ReportFailure::Temporary(refused.to_string()))?;
         self.mailed.count(&address);
         Ok(())
     }
@@ -260,11 +274,11 @@ async fn by_https(
     let body = Bytes::from(report.compressed());
     let request = PushRequest { url, addresses: Some(addresses), headers, body, timeout: POST_TIMEOUT };
     let answer = client.send(request).await;
-    of_status(answer.map_err(ReportFailure::Now)?.status)
+    result_of_status(answer.map_err(ReportFailure::Temporary)?.status)
 }
 
 /// The URL, and its addresses that may be contacted.
-async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, Vec<IpAddr>), String> {
+async fn resolve_url(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, Vec<IpAddr>), String> {
     let url = Url::parse(url)?;
     if !url.is_tls {
         return Err("it is not an https: URL".to_owned());
@@ -282,11 +296,11 @@ async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, V
 }
 
 /// A refusal is permanent unless the status says that the fault is the server's.
-fn of_status(status: u16) -> Result<(), ReportFailure> {
+fn result_of_status(status: u16) -> Result<(), ReportFailure> {
     match status {
         200..300 => Ok(()),
-        400..500 => Err(ReportFailure::ForGood(format!("it answered {status}"))),
-        _ => Err(ReportFailure::Now(format!("it answered {status}"))),
+        400..500 => Err(ReportFailure::Permanent(format!("it answered {status}"))),
+        _ => Err(ReportFailure::Temporary(format!("it answered {status}"))),
     }
 }
 
@@ -295,13 +309,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_refuses_a_report_is_not_asked_again() {
-        assert_eq!((of_status(200), of_status(204)), (Ok(()), Ok(())));
+    fn a_destination_that_refuses_a_report_is_not_asked_again() {
+        assert_eq!((result_of_status(200), result_of_status(204)), (Ok(()), Ok(())));
         for status in [400, 404, 410, 499] {
-            assert!(matches!(of_status(status), Err(ReportFailure::ForGood(_))), "{status}");
+            assert!(matches!(result_of_status(status), Err(ReportFailure::Permanent(_))), "{status}");
         }
         for status in [301, 500, 503] {
-            assert!(matches!(of_status(status), Err(ReportFailure::Now(_))), "{status}");
+            assert!(matches!(result_of_status(status), Err(ReportFailure::Temporary(_))), "{status}");
         }
     }
 }

@@ -29,7 +29,7 @@ impl ReportKind for TlsKind {
         tls_report(domain, day, count, by)
     }
 
-    async fn places(core: &Core, report: &DomainReport) -> Option<Vec<ReportDestination>> {
+    async fn destinations(core: &Core, report: &DomainReport) -> Option<Vec<ReportDestination>> {
         let domain = &report.domain;
         match core.resolver().texts(&record_name(domain)).await {
             Err(why) => {
@@ -37,7 +37,7 @@ impl ReportKind for TlsKind {
                 None
             }
             Ok(texts) => match Record::of(texts.iter().map(Vec::as_slice)) {
-                Record::Places(places) => Some(places),
+                Record::Destinations(destinations) => Some(destinations),
                 Record::Absent => Some(Vec::new()),
                 Record::Invalid(why) => {
                     tracing::info!(domain, %why, "the domain's TLSRPT record is invalid; no report is sent");

@@ -30,15 +30,15 @@ struct AuthResult {
 
 /// Authentication results of a message that this server wrote.
 #[derive(Debug)]
-pub struct AuthResults {
+pub struct AuthFieldResults {
     /// Our authserv-id.
     id: Box<str>,
     all: Vec<AuthResult>,
 }
 
-impl AuthResults {
-    pub fn new(id: &str) -> AuthResults {
-        AuthResults { id: id.into(), all: Vec::new() }
+impl AuthFieldResults {
+    pub fn new(id: &str) -> AuthFieldResults {
+        AuthFieldResults { id: id.into(), all: Vec::new() }
     }
 
     /// Adds a header field; its value may be folded.
@@ -189,7 +189,7 @@ impl AuthTest {
     }
 
     /// The first matching result, as text.
-    pub(super) fn met(&self, expressions: &[Regex], results: &AuthResults) -> Option<String> {
+    pub(super) fn met(&self, expressions: &[Regex], results: &AuthFieldResults) -> Option<String> {
         let is_met = |found: &&AuthResult| {
             let mut properties = self.properties.iter().zip(expressions);
             *found.method == *self.method
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     fn met(test: &str, fields: &[&str]) -> Option<String> {
-        let mut results = AuthResults::new("mx.example.org");
+        let mut results = AuthFieldResults::new("mx.example.org");
         for value in fields {
             results.field(b"Authentication-Results", value.as_bytes());
         }
@@ -299,9 +299,9 @@ mod tests {
         #[test]
         fn never_panics_and_reads_what_was_written(text in "[ ;=()\"\\\\a.\r\n]{0,40}", method in "[a-z]{1,8}", value in "[a-z@= ;(]{1,12}") {
             let _ = claims("a", b"Authentication-Results", text.as_bytes());
-            let mut results = AuthResults::new("a");
+            let mut results = AuthFieldResults::new("a");
             results.field(b"Authentication-Results", text.as_bytes());
-            let mut results = AuthResults::new("a");
+            let mut results = AuthFieldResults::new("a");
             results.field(b"Authentication-Results", format!("a; {method}=pass smtp.x=\"{value}\"").as_bytes());
             let wanted = AuthResult { method, result: "pass".to_owned(), properties: vec![("smtp.x".to_owned(), value)] };
             prop_assert_eq!(results.all, vec![wanted]);

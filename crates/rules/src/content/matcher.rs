@@ -8,7 +8,7 @@ use regex::{Regex, RegexSet, RegexSetBuilder};
 use stentor_mime::scripts::ScriptName;
 use stentor_mime::walk::Defect;
 
-use super::auth::{AuthResults, AuthTest};
+use super::auth::{AuthFieldResults, AuthTest};
 use super::conditions::{ContentConditions, Test};
 use super::hits::Hits;
 use super::pattern::{ContentConditionError, Pattern};
@@ -148,7 +148,7 @@ impl Matcher {
     }
 
     /// Records the matching tests of authentication results.
-    pub fn match_auth(&self, results: &AuthResults, hits: &mut Hits) {
+    pub fn match_auth(&self, results: &AuthFieldResults, hits: &mut Hits) {
         for (at, test, expressions) in &self.auth {
             if let Some(by) = test.met(expressions, results) {
                 hits.add(*at, || by);

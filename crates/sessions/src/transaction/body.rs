@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 use super::holdings::{Arrival, Pieces};
 use super::{Origin, SmtpOrigin, Transaction};
 
+/// Octets of a stored content read at a time.
+const READ_PIECE_BYTES: usize = 64 * 1024;
 /// Octets of a content searched in one turn.
 const SEARCH_BYTES_MAX: usize = 8 * 1024;
 
@@ -193,5 +195,21 @@ impl Transaction {
             Ok(Err(refused)) => Some(refused),
             Err(_) => Some(IntakeRefusal::Stopping),
         };
+    }
+
+    /// Reads the content in pieces, at most `bytes_max` octets of it.
+    pub(super) fn read_content(&self, core: &Core, last: &[u8], bytes_max: usize, mut sink: impl FnMut(&[u8])) {
+        let mut left = bytes_max;
+        if let Some(pieces) = &self.pieces {
+            let (mut at, mut piece) = (0, vec![0; READ_PIECE_BYTES]);
+            while left > 0 && at < pieces.stored {
+                let wanted = left.min(READ_PIECE_BYTES).min((pieces.stored - at) as usize);
+                // What cannot be read is refused by the commit.
+                let Ok(read @ 1..) = core.reader.read_at(pieces.content.0, at, &mut piece[..wanted]) else { break };
+                sink(&piece[..read]);
+                (at, left) = (at + read as u64, left - read);
+            }
+        }
+        sink(&last[..last.len().min(left)]);
     }
 }

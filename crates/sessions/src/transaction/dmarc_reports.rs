@@ -2,8 +2,8 @@
 //!
 //! Promise: a message for which DMARC was evaluated is counted once, if the domain requests reports and we send them.
 //! Mail to the addresses for reports is not counted, so that reports about reports, and bounces of these, end. A report
-//! that comes to our address is kept before it is acknowledged, unless its author fails DMARC; the message then goes
-//! where the address leads.
+//! that comes to our address is kept before it is acknowledged, unless its author fails DMARC; the message is then
+//! delivered like any other.
 //!
 //! Failure: 451 if a report cannot be stored. One that cannot be read is logged, and the message is delivered.
 
@@ -12,14 +12,13 @@ use std::sync::Arc;
 use stentor_config::DmarcAction;
 use stentor_core::{Core, Settings, received_reports};
 use stentor_domain_reports::dmarc::{
-    DkimEntry, MessageCounter as _, OverrideReason, PublishedPolicy, ReportDisposition, ReportRow, SpfEntry,
-    read_reports,
+    DkimEntry, MessageCounter as _, OverrideReason, ReportDisposition, ReportRow, SpfEntry, read_reports,
 };
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_message_auth::{DkimResult, DmarcPolicy, DmarcResult, MethodResult, PublishedRecord, Report, SpfIdentity};
+use stentor_message_auth::{AuthResults, DkimResult, DmarcPolicy, DmarcResult, MethodResult, SpfIdentity};
 
 use super::Transaction;
-use super::authentication::applied;
+use super::authentication::applied_policy;
 
 /// Octets of a message that may be a report.
 const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -29,19 +28,19 @@ const NOT_STORED: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The report 
 
 impl Transaction {
     /// Counts the message for reports.
-    pub(super) fn count_dmarc(&mut self, core: &Core, settings: &Settings, report: &Report) {
+    pub(super) fn count_dmarc(&mut self, core: &Core, settings: &Settings, results: &AuthResults) {
         let Some(sender) = &settings.config.dmarc_reports.sender else { return };
         let own = [Some(&sender.from), settings.config.dmarc_reports.address.as_ref()];
         if self.rcpts.named_mut().any(|(named, _)| own.contains(&Some(named))) {
             return;
         }
         let envelope_from = self.mail.path.as_str().rsplit_once('@').map_or("", |(_, domain)| domain);
-        for result in &report.dmarc {
+        for result in &results.dmarc {
             let Some(record) = result.record.as_ref().filter(|record| record.requests_reports) else { continue };
             let action = settings.config.message_auth.action(&result.domain);
             if action != DmarcAction::Off {
-                let row = row(report, result, action, envelope_from);
-                core.dmarc_counts.lock().message(&published(record), row, core.clock.now());
+                let row = row(results, result, action, envelope_from);
+                core.dmarc_counts.lock().message(&record.policy, row, core.clock.now());
             }
         }
     }
@@ -68,7 +67,7 @@ impl Transaction {
         // Limits the messages that are in memory as a whole.
         let Ok(_permit) = core.reports.acquire().await else { return Ok(()) };
         let mut octets = Vec::new();
-        self.each_piece(core, last, READ_BYTES_MAX, |piece| octets.extend_from_slice(piece));
+        self.read_content(core, last, READ_BYTES_MAX, |piece| octets.extend_from_slice(piece));
         let (data_dir, now_s) = (settings.config.data_dir.clone(), core.clock.now() / 1_000);
         let stored = tokio::task::spawn_blocking(move || {
             let reports = match read_reports(&octets) {
@@ -81,7 +80,7 @@ impl Transaction {
             for report in &reports {
                 let (domain, organization) = (&report.policy.domain, &report.organization);
                 if report.end_s > now_s + DAY_S {
-                    tracing::info!(%message, domain, organization, "DMARC report ignored: it is about the future");
+                    tracing::info!(%message, domain, organization, "DMARC report ignored: its period ends in the future");
                     continue;
                 }
                 received_reports::keep(&data_dir, report)?;
@@ -92,32 +91,23 @@ impl Transaction {
         match stored.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                tracing::error!(%message, %error, "DMARC report could not be stored");
+                tracing::error!(
+                    %message,
+                    %error,
+                    "DMARC report could not be stored; its sender will retry. Check space and permissions of data_dir/dmarc_received"
+                );
                 Err(NOT_STORED)
             }
-            // The server stops.
+            // The server is stopping.
             Err(_) => Err(NOT_STORED),
         }
     }
 }
 
-fn published(record: &PublishedRecord) -> PublishedPolicy {
-    let word = |policy: Option<DmarcPolicy>| policy.map(|policy| policy.word().to_owned());
-    PublishedPolicy {
-        domain: record.domain.clone(),
-        policy: record.policy.word().to_owned(),
-        subdomains: word(record.subdomains),
-        missing_subdomains: word(record.missing_subdomains),
-        is_dkim_strict: record.is_dkim_strict,
-        is_spf_strict: record.is_spf_strict,
-        is_test: record.is_test,
-    }
-}
-
 /// The row of a message for one author's domain.
-fn row(report: &Report, result: &DmarcResult, action: DmarcAction, envelope_from: &str) -> ReportRow {
+fn row(results: &AuthResults, result: &DmarcResult, action: DmarcAction, envelope_from: &str) -> ReportRow {
     let requested = result.policy.unwrap_or(DmarcPolicy::None);
-    let applied = applied(action, result.disposition());
+    let applied = applied_policy(action, result.disposition());
     let reason = |kind: &str, comment: &str| OverrideReason { kind: kind.to_owned(), comment: comment.to_owned() };
     let reasons = match result.result {
         MethodResult::Fail if result.is_test && requested != DmarcPolicy::None => {
@@ -134,15 +124,15 @@ fn row(report: &Report, result: &DmarcResult, action: DmarcAction, envelope_from
         (_, DmarcPolicy::Reject) => ReportDisposition::Reject,
     };
     ReportRow {
-        source: report.client,
+        source: results.client,
         disposition,
         is_dkim_aligned: result.is_dkim_aligned,
         is_spf_aligned: result.is_spf_aligned,
         reasons,
         header_from: result.domain.clone(),
         envelope_from: Some(envelope_from.to_ascii_lowercase()),
-        dkim: dkim(&report.dkim, &result.domain),
-        spf: spf(report),
+        dkim: dkim(&results.dkim, &result.domain),
+        spf: spf(results),
     }
 }
 
@@ -158,9 +148,9 @@ fn dkim(results: &[DkimResult], author: &str) -> Vec<DkimEntry> {
     signed.into_iter().map(entry).collect()
 }
 
-/// That of the sender; the null sender's is the HELO name (RFC 7208 section 2.4).
-fn spf(report: &Report) -> Option<SpfEntry> {
-    let of = |identity| report.spf.iter().find(move |one| one.identity == identity);
+/// SPF result of the envelope sender; of the HELO name for the null sender (RFC 7208 section 2.4).
+fn spf(results: &AuthResults) -> Option<SpfEntry> {
+    let of = |identity| results.spf.iter().find(move |one| one.identity == identity);
     let found = of(SpfIdentity::MailFrom).or_else(|| of(SpfIdentity::Helo))?;
     let domain = found.name.rsplit_once('@').map_or(&*found.name, |(_, domain)| domain);
     Some(SpfEntry { domain: domain.to_ascii_lowercase(), result: found.result.word().to_owned() })
@@ -172,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    fn report() -> Report {
+    fn results() -> AuthResults {
         let signature = |domain: &str, result| DkimResult {
             result,
             reason: None,
@@ -184,7 +174,7 @@ mod tests {
                 fields: Vec::new(),
             }),
         };
-        Report {
+        AuthResults {
             client: "192.0.2.1".parse().unwrap(),
             iprev: MethodResult::Pass,
             spf: vec![SpfResult {
@@ -222,7 +212,7 @@ mod tests {
     fn what_was_done_and_why_not_what_the_policy_asks() {
         use DmarcPolicy::{None as Nothing, Quarantine, Reject};
         let shown = |of: &DmarcResult, action| {
-            let row = row(&report(), of, action, "bounces.test");
+            let row = row(&results(), of, action, "bounces.test");
             let reasons: Vec<&str> = row.reasons.iter().map(|reason| &*reason.kind).collect();
             format!("{} {}", row.disposition.word(), reasons.join(" "))
         };
@@ -241,7 +231,7 @@ mod tests {
 
     #[test]
     fn results_of_methods_are_reported_the_most_useful_first() {
-        let row = row(&report(), &result(MethodResult::Pass, DmarcPolicy::Reject, false), DmarcAction::Reject, "");
+        let row = row(&results(), &result(MethodResult::Pass, DmarcPolicy::Reject, false), DmarcAction::Reject, "");
         let dkim: Vec<String> = row.dkim.iter().map(|one| format!("{} {}", one.domain, one.result)).collect();
         assert_eq!(dkim, ["a.test pass", "list.test pass", "a.test fail"]);
         let spf = row.spf.unwrap();

@@ -3,11 +3,11 @@
 //! Promise: for each recipient of a report the log says who, whether the return path proves it ([`stentor_copies`]),
 //! and the cause ([`stentor_bounces`]). A complaint about a copy whose return path is proven suppresses its recipient
 //! for the list before the complaint is acknowledged. A proven bounce because of our reputation raises an alarm
-//! ([`stentor_core::blocked`]). Auto-replies are no bounces. The report goes to the owner, with fields that say to
-//! which return path it came and whom it is about.
+//! ([`stentor_core::reputation_alarms`]). Auto-replies are ignored. The report goes to the owner, with fields that say
+//! to which return path it came and whom it is about.
 //!
-//! Anybody can send such a message, so nothing follows from one without a seal but a line in the log and these fields.
-//! A report is read up to [`READ_BYTES_MAX`].
+//! Anybody can send such a message. One without a valid tag in its return path has no effect beyond a log line and
+//! these fields. A report is read up to [`READ_BYTES_MAX`].
 //!
 //! Failure: 451 if a suppression cannot be stored; the reporter tries again.
 
@@ -18,7 +18,7 @@ use stentor_bounces::message::BounceParser;
 use stentor_bounces::note::{ReportNote, ReportProof};
 use stentor_bounces::{BounceCause, BounceKind, BounceReply, ParsedBounce, RecipientReport, ReportAction};
 use stentor_copies::ReturnPath;
-use stentor_core::blocked::{BlockedPlace, OF_REPORT};
+use stentor_core::reputation_alarms::{BlockedPlace, REPORT_SOURCE};
 use stentor_core::{Core, Settings, log};
 use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
@@ -31,7 +31,6 @@ use super::Transaction;
 
 /// Octets of a report that are read: its returned message may be as large as ours.
 const READ_BYTES_MAX: usize = 512 * 1024;
-const PIECE_BYTES: usize = 64 * 1024;
 /// Recipients of one report that are looked at: each is a line in the log, and anybody can send reports.
 const FINDINGS_MAX: usize = 100;
 const NOT_STORED: Reply =
@@ -44,13 +43,13 @@ const FIELDS_MAX: usize = 10;
 const FIELD_BYTES_MAX: usize = 320;
 
 /// A list's bounce address as the reporter named it.
-pub(super) struct ReportAddress {
+pub(super) struct BounceAddress {
     list: Arc<str>,
     path: Address,
 }
 
-/// One recipient of a post, and what became of it.
-struct Finding {
+/// What a report says about one recipient of a post.
+struct RecipientFinding {
     list: Arc<str>,
     recipient: String,
     proof: ReportProof,
@@ -66,7 +65,7 @@ struct Finding {
 /// What a message reports about posts.
 #[derive(Default)]
 pub(super) struct ListReports {
-    findings: Vec<Finding>,
+    findings: Vec<RecipientFinding>,
 }
 
 impl Transaction {
@@ -80,18 +79,18 @@ impl Transaction {
         settings: &Settings,
         last: &[u8],
     ) -> Result<ListReports, Reply> {
-        let to = self.rcpts.reports().map(|(list, path)| ReportAddress { list: list.clone(), path: path.clone() });
-        let to: Vec<ReportAddress> = to.collect();
+        let to = self.rcpts.reports().map(|(list, path)| BounceAddress { list: list.clone(), path: path.clone() });
+        let to: Vec<BounceAddress> = to.collect();
         if to.is_empty() {
             return Ok(ListReports::default());
         }
         let parsed = self.parse_report(core, settings, last);
-        let mut findings: Vec<Finding> = Vec::new();
+        let mut findings: Vec<RecipientFinding> = Vec::new();
         for to in &to {
             let of_path = read_path(settings, &to.list, &to.path);
             // Without a return path all addresses of a list say the same.
             if of_path.is_some() || !findings.iter().any(|known| known.list == to.list) {
-                findings.extend(self::findings(settings, to, of_path, &parsed));
+                findings.extend(read_findings(settings, to, of_path, &parsed));
             }
             if findings.len() >= FINDINGS_MAX {
                 tracing::info!(message = %self.id, "more than {FINDINGS_MAX} recipients in a report; the others are not logged");
@@ -99,8 +98,9 @@ impl Transaction {
                 break;
             }
         }
-        let is_complaint =
-            |finding: &&mut Finding| finding.action == ReportAction::Complained && finding.proof == ReportProof::Proven;
+        let is_complaint = |finding: &&mut RecipientFinding| {
+            finding.action == ReportAction::Complained && finding.proof == ReportProof::Proven
+        };
         for finding in findings.iter_mut().filter(is_complaint) {
             // Else one copy would be enough to raise a list's complaint rate.
             if suppress(core, finding).await? == EntryEffect::Unchanged {
@@ -111,7 +111,7 @@ impl Transaction {
     }
 
     /// Adds the return path and the subscribers to a report for the list's owner. If others get the message as well,
-    /// nothing is added: they are not to learn who subscribes.
+    /// nothing is added: they must not learn who subscribes.
     pub(super) fn add_report_fields(&mut self, reports: &ListReports) {
         if self.rcpts.reports().count() as u64 != self.rcpts.named() {
             return;
@@ -126,24 +126,8 @@ impl Transaction {
 
     fn parse_report(&self, core: &Core, settings: &Settings, last: &[u8]) -> ParsedBounce {
         let mut parser = BounceParser::new();
-        self.each_piece(core, last, READ_BYTES_MAX, |piece| parser.push(piece));
+        self.read_content(core, last, READ_BYTES_MAX, |piece| parser.push(piece));
         parser.finish(settings.bounce_rules())
-    }
-
-    /// Reads the content in pieces, at most `bytes_max` octets of it.
-    pub(super) fn each_piece(&self, core: &Core, last: &[u8], bytes_max: usize, mut sink: impl FnMut(&[u8])) {
-        let mut left = bytes_max;
-        if let Some(pieces) = &self.pieces {
-            let (mut at, mut piece) = (0, vec![0; PIECE_BYTES]);
-            while left > 0 && at < pieces.stored {
-                let wanted = left.min(PIECE_BYTES).min((pieces.stored - at) as usize);
-                // What cannot be read is refused by the commit.
-                let Ok(read @ 1..) = core.reader.read_at(pieces.content.0, at, &mut piece[..wanted]) else { break };
-                sink(&piece[..read]);
-                (at, left) = (at + read as u64, left - read);
-            }
-        }
-        sink(&last[..last.len().min(left)]);
     }
 }
 
@@ -151,7 +135,7 @@ impl ListReports {
     /// Logs them and raises alarms, once the message `id` is accepted.
     pub(super) fn log(&self, core: &Core, settings: &Settings, id: MessageId) {
         for finding in &self.findings {
-            let Finding { list, recipient, proof, action, cause, rule, text, host, status } = finding;
+            let RecipientFinding { list, recipient, proof, action, cause, rule, text, host, status } = finding;
             let sender = settings.list(list).map_or("", |list| domain(list.settings().bounces.as_str()));
             let note = ReportNote {
                 list: (&**list).into(),
@@ -166,9 +150,9 @@ impl ListReports {
             log::list_report(core, id, &note);
             if *cause == BounceCause::Reputation && *proof == ReportProof::Proven {
                 let host = if host.is_empty() { domain(recipient) } else { host };
-                let place = BlockedPlace { source: OF_REPORT, host };
+                let place = BlockedPlace { source: REPORT_SOURCE, host };
                 let reply = BounceReply { text, code: None, enhanced: *status, host };
-                core.blocked.of_reply(settings.bounce_rules(), place, &reply, core.clock.now());
+                core.reputation_alarms.record_reply(settings.bounce_rules(), place, &reply, core.clock.now());
             }
         }
     }
@@ -176,7 +160,7 @@ impl ListReports {
     /// The fields that say whom the report is about, for the list's owner.
     fn fields(&self) -> String {
         let mut fields = String::new();
-        for Finding { list, recipient, proof, action, cause, .. } in self.findings.iter().take(FIELDS_MAX) {
+        for RecipientFinding { list, recipient, proof, action, cause, .. } in self.findings.iter().take(FIELDS_MAX) {
             let recipient = field(recipient, FIELD_BYTES_MAX);
             // Writing into a string cannot fail.
             let _ = write!(
@@ -191,12 +175,12 @@ impl ListReports {
 }
 
 /// Returns what a message says about a list's recipients. The return path says who, else the report.
-fn findings(
+fn read_findings(
     settings: &Settings,
-    to: &ReportAddress,
+    to: &BounceAddress,
     of_path: Option<ReturnPath>,
     parsed: &ParsedBounce,
-) -> Vec<Finding> {
+) -> Vec<RecipientFinding> {
     let list = to.list.clone();
     match parsed.kind {
         BounceKind::AutoReply | BounceKind::Other => Vec::new(),
@@ -210,12 +194,24 @@ fn findings(
             let recipient = of_post.map(|path| path.recipient.as_str().to_owned()).or(named).unwrap_or_default();
             let text = facts.feedback_type.clone();
             let (action, cause, rule) = (ReportAction::Complained, BounceCause::Content, String::new());
-            vec![Finding { list, recipient, proof, action, cause, rule, text, host: String::new(), status: None }]
+            vec![RecipientFinding {
+                list,
+                recipient,
+                proof,
+                action,
+                cause,
+                rule,
+                text,
+                host: String::new(),
+                status: None,
+            }]
         }
         BounceKind::Bounce => {
             let Some(path) = of_path else {
                 let all = parsed.reports.iter().take(FINDINGS_MAX);
-                let finding = |report: &RecipientReport| Finding::of(list.clone(), report.recipient.clone(), report);
+                let finding = |report: &RecipientReport| {
+                    RecipientFinding::from_report(list.clone(), report.recipient.clone(), report)
+                };
                 return all.map(finding).collect();
             };
             let recipient = path.recipient.as_str();
@@ -223,10 +219,10 @@ fn findings(
             let is_same = |address: &str| address.eq_ignore_ascii_case(recipient);
             let report = parsed.reports.iter().find(|report| is_same(&report.recipient)).or(parsed.reports.first());
             let finding = report.map_or_else(
-                || Finding::unread(list.clone(), recipient.to_owned()),
-                |report| Finding::of(list.clone(), recipient.to_owned(), report),
+                || RecipientFinding::without_details(list.clone(), recipient.to_owned()),
+                |report| RecipientFinding::from_report(list.clone(), recipient.to_owned(), report),
             );
-            vec![Finding { proof: proof(Some(&path)), ..finding }]
+            vec![RecipientFinding { proof: proof(Some(&path)), ..finding }]
         }
     }
 }
@@ -235,23 +231,23 @@ fn proof(path: Option<&ReturnPath>) -> ReportProof {
     if path.is_some_and(|path| path.is_proven) { ReportProof::Proven } else { ReportProof::Unproven }
 }
 
-impl Finding {
-    /// What an unproven report says of a recipient.
-    fn of(list: Arc<str>, recipient: String, report: &RecipientReport) -> Finding {
-        Finding {
+impl RecipientFinding {
+    /// A finding from the part of a report about one recipient; its proof is added later.
+    fn from_report(list: Arc<str>, recipient: String, report: &RecipientReport) -> RecipientFinding {
+        RecipientFinding {
             action: report.action,
             cause: report.cause,
             rule: report.rule.clone(),
             text: report.reply.clone(),
             host: report.host.clone(),
             status: report.status,
-            ..Finding::unread(list, recipient)
+            ..RecipientFinding::without_details(list, recipient)
         }
     }
 
-    /// A bounce that names nobody.
-    fn unread(list: Arc<str>, recipient: String) -> Finding {
-        Finding {
+    /// A finding without details, for a bounce that names no recipient.
+    fn without_details(list: Arc<str>, recipient: String) -> RecipientFinding {
+        RecipientFinding {
             list,
             recipient,
             proof: ReportProof::Unproven,
@@ -273,7 +269,7 @@ fn read_path(settings: &Settings, list: &str, path: &Address) -> Option<ReturnPa
 }
 
 /// Stores a complaint; a recipient that cannot be suppressed counts as new.
-async fn suppress(core: &Arc<Core>, finding: &Finding) -> Result<EntryEffect, Reply> {
+async fn suppress(core: &Arc<Core>, finding: &RecipientFinding) -> Result<EntryEffect, Reply> {
     let (Ok(subject), Ok(scope)) = (Subject::parse(&finding.recipient), Scope::list(&finding.list)) else {
         return Ok(EntryEffect::Added);
     };

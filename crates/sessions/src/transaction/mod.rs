@@ -11,6 +11,8 @@ mod body;
 mod by_content;
 mod dmarc_reports;
 mod envelopes;
+mod examination;
+mod from_rewriting;
 mod header;
 mod holdings;
 mod list_reports;
@@ -19,7 +21,6 @@ mod rcpt;
 mod submitted;
 mod success;
 mod umbrella;
-mod unfit;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -49,7 +50,8 @@ use stentor_rules::{Key, NextHop, SessionQuestion, WaitingRules, Wishes};
 use stentor_smtp::server::{EndOfData, MailFrom};
 use tokio::sync::oneshot;
 
-use self::authentication::{Authentication, StoredAuthor};
+use self::authentication::Authentication;
+use self::from_rewriting::StoredAuthor;
 use self::holdings::{Arrival, Pieces};
 use self::list_reports::ListReports;
 use self::milters::MilterTransaction;
@@ -318,8 +320,8 @@ impl Transaction {
         self.assigned.get_or_insert_default().clone()
     }
 
-    /// Lets the message pass suppressions for a list or a sender. For users: a stranger must not choose it.
-    pub fn transactional(&mut self, is_transactional: bool) {
+    /// Exempts the message from suppressions for a list or sender. Ignored for untrusted clients.
+    pub fn set_transactional(&mut self, is_transactional: bool) {
         self.is_transactional = is_transactional && self.is_of_trusted();
     }
 

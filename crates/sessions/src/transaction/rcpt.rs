@@ -460,8 +460,8 @@ impl Transaction {
             return None;
         }
         let sender = self.mail.path.as_str();
-        let passes = self.is_transactional || self.is_of_trusted() && settings.is_transactional_sender(sender);
-        let sender = if passes { "" } else { sender };
+        let is_exempt = settings.is_transactional(self.is_transactional, sender, self.is_of_trusted());
+        let sender = if is_exempt { "" } else { sender };
         let found = core.registry.is_suppressed(address.as_str(), None, sender, core.clock.now())?;
         Some(suppression::refusal(found))
     }

@@ -56,9 +56,9 @@ pub(super) fn judge(settings: &Settings, facts: SuppressionFacts, explanation: &
         }
         return;
     };
-    let is_transactional = is_trusted && settings.is_transactional_sender(&from);
+    let is_transactional = settings.is_transactional(false, &from, is_trusted);
     if is_transactional && found.scope != MatchedScope::Everything {
-        explanation.steps.push(Step::new(asked, "", format!("{found}, which transactional mail passes")));
+        explanation.steps.push(Step::new(asked, "", format!("{found}, which transactional mail bypasses")));
         return;
     }
     explanation.steps.push(Step::new(asked, "", found.to_string()));

@@ -32,7 +32,7 @@ pub struct PolicyCount {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DomainCount {
     pub policies: Vec<PolicyCount>,
-    /// Places that have received the report of this day, or get none, in the form of [`ReportDestination::uri`].
+    /// Destinations that have received the report of this day, or get none, in the form of [`ReportDestination::uri`].
     ///
     /// [`ReportDestination::uri`]: stentor_domain_reports::ReportDestination::uri
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

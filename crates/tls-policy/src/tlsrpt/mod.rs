@@ -12,7 +12,7 @@ mod result;
 mod tests;
 
 pub use count::{Counts, DETAILS_MAX, DomainCount, POLICIES_MAX, PolicyCount, SessionCounter};
-pub use record::{PLACES_MAX, RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError};
+pub use record::{DESTINATIONS_MAX, RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError};
 pub use report::tls_report;
 pub use result::{AppliedPolicy, FailureDetails, PolicyType, ResultType};
 

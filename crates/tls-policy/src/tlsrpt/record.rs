@@ -7,13 +7,13 @@ pub const RECORD_BYTES_MAX: usize = 4096;
 /// Maximum TXT records examined in an answer.
 pub const RECORDS_MAX: usize = 100;
 /// Maximum destinations of one domain; the first of a longer list are used.
-pub const PLACES_MAX: usize = 5;
+pub const DESTINATIONS_MAX: usize = 5;
 
 /// Meaning of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// Destinations, not empty.
-    Places(Vec<ReportDestination>),
+    Destinations(Vec<ReportDestination>),
     Absent,
     /// The domain counts as requesting no reports (RFC 8460 3).
     Invalid(RecordError),
@@ -26,7 +26,7 @@ pub enum RecordError {
     #[error("a field is not NAME=VALUE")]
     Field,
     #[error("there is no rua with a mailto: or https: URI")]
-    NoPlace,
+    NoDestination,
     #[error("the record is longer than {RECORD_BYTES_MAX} octets")]
     TooLong,
 }
@@ -45,14 +45,14 @@ impl Record {
         if length > RECORD_BYTES_MAX {
             return Record::Invalid(RecordError::TooLong);
         }
-        match places(fields) {
-            Ok(places) => Record::Places(places),
+        match destinations(fields) {
+            Ok(destinations) => Record::Destinations(destinations),
             Err(error) => Record::Invalid(error),
         }
     }
 }
 
-fn places(fields: &[u8]) -> Result<Vec<ReportDestination>, RecordError> {
+fn destinations(fields: &[u8]) -> Result<Vec<ReportDestination>, RecordError> {
     let fields = std::str::from_utf8(fields).map_err(|_| RecordError::Field)?;
     let mut found = Vec::new();
     let mut fields = fields.split(';').map(|field| field.trim_matches([' ', '\t'])).peekable();
@@ -68,18 +68,18 @@ fn places(fields: &[u8]) -> Result<Vec<ReportDestination>, RecordError> {
             found = different(value.split(',').filter_map(ReportDestination::parse));
         }
     }
-    if found.is_empty() { Err(RecordError::NoPlace) } else { Ok(found) }
+    if found.is_empty() { Err(RecordError::NoDestination) } else { Ok(found) }
 }
 
 /// The first destinations, without duplicates.
-fn different(places: impl Iterator<Item = ReportDestination>) -> Vec<ReportDestination> {
+fn different(destinations: impl Iterator<Item = ReportDestination>) -> Vec<ReportDestination> {
     let mut found: Vec<ReportDestination> = Vec::new();
-    for place in places {
-        if found.len() == PLACES_MAX {
+    for destination in destinations {
+        if found.len() == DESTINATIONS_MAX {
             break;
         }
-        if !found.iter().any(|known| known.is_same(&place)) {
-            found.push(place);
+        if !found.iter().any(|known| known.is_same(&destination)) {
+            found.push(destination);
         }
     }
     found
@@ -101,26 +101,26 @@ mod tests {
     #[test]
     fn the_examples_of_the_rfc() {
         let one = of(&["v=TLSRPTv1;rua=mailto:reports@example.com"]);
-        assert_eq!(one, Record::Places(vec![mail("reports@example.com")]));
+        assert_eq!(one, Record::Destinations(vec![mail("reports@example.com")]));
         let https = of(&["v=TLSRPTv1; rua=https://reporting.example.com/v1/tlsrpt"]);
         assert_eq!(
             https,
-            Record::Places(vec![ReportDestination::Https("https://reporting.example.com/v1/tlsrpt".to_owned())])
+            Record::Destinations(vec![ReportDestination::Https("https://reporting.example.com/v1/tlsrpt".to_owned())])
         );
         let both = of(&["x", "v=TLSRPTv1; rua=MAILTO:a%2cb@x.test , mailto:c+d@x.test?subject=x,https://r.test ;x=y;"]);
         assert_eq!(
             both,
-            Record::Places(vec![mail("c+d@x.test"), ReportDestination::Https("https://r.test".to_owned())])
+            Record::Destinations(vec![mail("c+d@x.test"), ReportDestination::Https("https://r.test".to_owned())])
         );
     }
 
     #[test]
-    fn a_place_that_is_named_twice_is_one() {
+    fn a_destination_that_is_named_twice_is_one() {
         let found = of(&["v=TLSRPTv1; rua=mailto:a@b.test,mailto:a@B.test,MAILTO:%61@b.test,mailto:A@b.test,\
                          https://r.test/a,https://r.test/a,https://r.test/b,https://r.test/c,https://r.test/d"]);
         let https = ["a", "b", "c"].map(|page| ReportDestination::Https(format!("https://r.test/{page}")));
         let all: Vec<ReportDestination> = [mail("a@b.test"), mail("A@b.test")].into_iter().chain(https).collect();
-        assert_eq!(found, Record::Places(all));
+        assert_eq!(found, Record::Destinations(all));
     }
 
     #[test]
@@ -139,18 +139,18 @@ mod tests {
             "https:",
             "https:///x",
         ] {
-            assert_eq!(of(&[&format!("v=TLSRPTv1; rua={bad}")]), Record::Invalid(RecordError::NoPlace), "{bad}");
+            assert_eq!(of(&[&format!("v=TLSRPTv1; rua={bad}")]), Record::Invalid(RecordError::NoDestination), "{bad}");
         }
         assert_eq!(of(&["v=TLSRPTv1; x"]), Record::Invalid(RecordError::Field));
-        assert_eq!(of(&["v=TLSRPTv1;"]), Record::Invalid(RecordError::NoPlace));
+        assert_eq!(of(&["v=TLSRPTv1;"]), Record::Invalid(RecordError::NoDestination));
     }
 
     proptest! {
         #[test]
         fn never_panics_and_no_address_can_end_a_line(text in "(rua=)?(mailto:|https://)?\\PC{0,30}") {
-            if let Record::Places(places) = of(&[&format!("v=TLSRPTv1;{text}")]) {
-                for place in places {
-                    let (ReportDestination::Mail(text) | ReportDestination::Https(text)) = place;
+            if let Record::Destinations(destinations) = of(&[&format!("v=TLSRPTv1;{text}")]) {
+                for destination in destinations {
+                    let (ReportDestination::Mail(text) | ReportDestination::Https(text)) = destination;
                     prop_assert!(!text.chars().any(|c| c.is_ascii_control() || c == ' '));
                 }
             }

@@ -218,7 +218,7 @@ fn long_policies_and_many_failures_are_bounded_in_all() {
 }
 
 #[test]
-fn places_that_are_done_are_known_after_a_restart() {
+fn destinations_that_are_done_are_known_after_a_restart() {
     let mut counts = counted();
     let old = counts.write();
     assert!(!old.contains("done"));

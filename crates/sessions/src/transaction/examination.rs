@@ -1,9 +1,10 @@
 //! Holds mail that large receivers would refuse by their published rules, for lists and senders with `hold_unfit`.
 //!
-//! Promise: the message is accepted and durable as any other; only its delivery waits until `stentor release`. Without
-//! the key nothing is kept and nobody is asked.
+//! Promise: the message is accepted and durable like any other; it only waits for `stentor release`. Without the key
+//! the header is not kept and no look-up is made.
 //!
-//! Failure: what the DNS does not answer within `timeout_s` of `[message_authentication]` holds nothing.
+//! Failure: a question that the DNS does not answer within `timeout_s` of `[message_authentication]` never holds a
+//! message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::Transaction;
 
 /// Recipients from which the rules for large senders apply: Gmail and Outlook.com count 5,000 messages a day.
 const BULK_RECIPIENTS: usize = 5_000;
-/// Lists of one message that are examined.
+/// Maximum lists of one message that are examined.
 const LISTS_MAX: usize = 10;
 
 impl Transaction {

@@ -31,12 +31,12 @@ const SAMPLE_BYTES_MAX: usize = 400;
 /// Minimum interval between two warnings in the log about one alarm.
 const WARN_EVERY_MS: Ms = 3_600_000;
 /// The source of replies in reports, which do not say which address had sent the mail.
-pub const OF_REPORT: &str = "(report)";
+pub const REPORT_SOURCE: &str = "(report)";
 
 /// Where mail was refused.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockedPlace<'a> {
-    /// Name of the configured source, empty for the default, or [`OF_REPORT`].
+    /// Name of the configured source, empty for the default, or [`REPORT_SOURCE`].
     pub source: &'a str,
     pub host: &'a str,
 }
@@ -55,15 +55,20 @@ pub struct ReputationAlarm {
     /// The host that sent the last reply, and the reply.
     pub host: String,
     pub sample: String,
-    /// Organisational domains of the hosts whose last word is such a reply.
+    /// Organizational domains of hosts that sent such a reply and have accepted no mail since.
     providers: Vec<String>,
     warned: Option<Ms>,
 }
 
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct AlarmKey {
+    list: String,
+    source: String,
+}
+
 #[derive(Default)]
 struct BlockedState {
-    /// By list and source.
-    alarms: BTreeMap<[String; 2], ReputationAlarm>,
+    alarms: BTreeMap<AlarmKey, ReputationAlarm>,
     /// Replies by list since the server started.
     replies: BTreeMap<String, u64>,
 }
@@ -77,8 +82,8 @@ pub struct ReputationAlarms {
 }
 
 impl ReputationAlarms {
-    /// Takes note of the outcomes of a transaction in which a reply failed.
-    pub fn of_outcomes(&self, rules: &BounceRules, place: BlockedPlace<'_>, outcomes: &[RcptOutcome], now: Ms) {
+    /// Records the outcomes of a transaction in which a reply failed.
+    pub fn record_outcomes(&self, rules: &BounceRules, place: BlockedPlace<'_>, outcomes: &[RcptOutcome], now: Ms) {
         let (mut before, mut classified, mut is_blocked) = (None, 0, false);
         for outcome in outcomes.iter().filter(|outcome| outcome.code >= FAILED_CODE_MIN) {
             // A reply repeated for a hundred recipients is classified once.
@@ -87,19 +92,19 @@ impl ReputationAlarms {
             }
             let reply =
                 BounceReply { text: &outcome.text, code: Some(outcome.code), enhanced: outcome.dsn, host: place.host };
-            is_blocked |= self.of_reply(rules, place, &reply, now);
+            is_blocked |= self.record_reply(rules, place, &reply, now);
             classified += 1;
             if classified >= CLASSIFIED_MAX {
                 break;
             }
         }
         if !is_blocked && outcomes.iter().any(|outcome| (200..300).contains(&outcome.code)) {
-            self.delivered(place);
+            self.record_delivery(place);
         }
     }
 
-    /// Takes note of one reply that defers or refuses. Returns whether it is about our reputation.
-    pub fn of_reply(&self, rules: &BounceRules, place: BlockedPlace<'_>, reply: &BounceReply<'_>, now: Ms) -> bool {
+    /// Records one reply that defers or refuses. Returns whether it is about our reputation.
+    pub fn record_reply(&self, rules: &BounceRules, place: BlockedPlace<'_>, reply: &BounceReply<'_>, now: Ms) -> bool {
         let found = rules.classify(reply);
         if found.cause != BounceCause::Reputation {
             return false;
@@ -118,7 +123,7 @@ impl ReputationAlarms {
         if is_list && (state.replies.len() < ALARMS_MAX || state.replies.contains_key(list)) {
             *state.replies.entry(list.to_owned()).or_default() += 1;
         }
-        let key = [list.to_owned(), place.source.to_owned()];
+        let key = AlarmKey { list: list.to_owned(), source: place.source.to_owned() };
         if state.alarms.len() >= ALARMS_MAX && !state.alarms.contains_key(&key) {
             let oldest = state.alarms.iter().min_by_key(|(_, alarm)| alarm.last).map(|(key, _)| key.clone());
             oldest.map(|oldest| state.alarms.remove(&oldest));
@@ -155,14 +160,14 @@ impl ReputationAlarms {
         }
     }
 
-    /// A host took mail from a source: what its provider said before is over.
-    pub fn delivered(&self, place: BlockedPlace<'_>) {
+    /// Records that a host accepted mail from a source: its provider no longer counts as refusing.
+    pub fn record_delivery(&self, place: BlockedPlace<'_>) {
         if self.active.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut state = self.state.lock();
         state.alarms.retain(|_, alarm| {
-            if alarm.source == place.source || alarm.source == OF_REPORT {
+            if alarm.source == place.source || alarm.source == REPORT_SOURCE {
                 alarm.providers.retain(|provider| !is_at_or_below(place.host.trim_end_matches('.'), provider));
             }
             !alarm.providers.is_empty()
@@ -204,9 +209,9 @@ mod tests {
     fn attempt(blocked: &ReputationAlarms, place: (&str, &str), outcomes: &[RcptOutcome], now: Ms) {
         let place = BlockedPlace { source: place.0, host: place.1 };
         if outcomes.iter().all(|outcome| outcome.code < FAILED_CODE_MIN) {
-            return blocked.delivered(place);
+            return blocked.record_delivery(place);
         }
-        blocked.of_outcomes(BounceRules::shared_built_in(), place, outcomes, now);
+        blocked.record_outcomes(BounceRules::shared_built_in(), place, outcomes, now);
     }
 
     fn names(blocked: &ReputationAlarms, now: Ms) -> Vec<(String, String, u64)> {

@@ -33,9 +33,9 @@ pub struct SpfResult {
     pub result: MethodResult,
 }
 
-/// Results for one message.
+/// Results of all methods for one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct AuthResults {
     pub client: IpAddr,
     pub iprev: MethodResult,
     pub spf: Vec<SpfResult>,
@@ -47,13 +47,13 @@ pub struct Report {
     pub dmarc: Vec<DmarcResult>,
     /// There are more authors' domains than are examined.
     pub has_more_authors: bool,
-    /// The same, if copies of a list were asked about.
+    /// The same, if a list's copies were requested.
     pub copies_have_more_authors: bool,
-    /// For each author's domain, if copies of a list were asked about: DMARC of these.
+    /// DMARC results that a list's copies would get, one per author's domain; empty unless requested.
     pub copies: Vec<DmarcResult>,
 }
 
-impl Report {
+impl AuthResults {
     /// Writes the value of the field.
     pub fn value(&self, authserv_id: &str) -> String {
         let mut lines = vec![format!("iprev={} policy.iprev={}", self.iprev.word(), value(&self.client.to_string()))];
@@ -133,7 +133,7 @@ pub struct Disposition {
     pub domain: String,
 }
 
-impl Report {
+impl AuthResults {
     /// The author's domain whose policy asks receivers not to accept a list's copies as they are, and that policy. A
     /// domain that tests its policy asks lists to act as if it were applied (`t=y`, RFC 9989 section 4.7).
     pub fn refusal_of_copies(&self) -> Option<Disposition> {
