@@ -31,4 +31,4 @@ class Suppression:
             f"{self.name}.memory", "MiB", [[figures["mib"], MIB_MAX] for figures in rounds], shown, Goal(most=MIB_MAX), peer_name="the goal",
         )
         slowest = [[max(figures["absent_ns"], figures["present_ns"]), NS_MAX] for figures in rounds]
-        bench.results.record(f"{self.name}.look_up", "ns", slowest, shown, Goal(most=NS_MAX), peer_name="the goal", rounds=rounds)
+        bench.results.record(f"{self.name}.look_up", "ns", slowest, shown, Goal(most=NS_MAX), peer_name="the goal", look_ups=rounds)

@@ -53,7 +53,7 @@ pub use book::{Book, RelayDomains, Rulebook};
 pub use client_match::ClientMatch;
 pub use conditions::Conditions;
 pub use content::{
-    AuthResults, AuthTest, ContentConditionError, ContentConditions, ContentScanner, Hits, Matcher, Pattern, Test,
+    AuthFieldResults, AuthTest, ContentConditionError, ContentConditions, ContentScanner, Hits, Matcher, Pattern, Test,
     claims, unlikely,
 };
 pub use decision::{

@@ -19,7 +19,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 
 use crate::action::{FinalAction, RuleAction};
 use crate::book::Rulebook;
-use crate::content::{AuthResults, ContentScanner, Hits, SCAN_BYTES_MAX};
+use crate::content::{AuthFieldResults, ContentScanner, Hits, SCAN_BYTES_MAX};
 use crate::decision::{DecisionReason, MISCONFIGURED, Marks, OpenRule, RuleEntry, SERVICE_UNAVAILABLE};
 use crate::explain::{Step, yes};
 use crate::facts::{Field, LookupResult, TableId};
@@ -205,7 +205,7 @@ impl WaitingRules {
     }
 
     /// Tests the authentication results after milters have seen the message.
-    pub fn match_auth(&mut self, rules: &Rulebook, results: &AuthResults) {
+    pub fn match_auth(&mut self, rules: &Rulebook, results: &AuthFieldResults) {
         if let Some(hits) = &mut self.hits {
             rules.content.match_auth(results, hits);
         }

@@ -3,7 +3,7 @@
 //! The other conditions of such a rule are evaluated at RCPT; those on content wait for the end of the data. All
 //! tests of all rules are compiled into one [`Matcher`] when the configuration is read; a [`ContentScanner`] runs them
 //! over one message as it streams by. Authentication results are tested later, after milters have added them
-//! ([`AuthResults`]). Promise: linear time, and memory bounded by the constants of [`scan`]. Without such rules
+//! ([`AuthFieldResults`]). Promise: linear time, and memory bounded by the constants of [`scan`]. Without such rules
 //! nothing is scanned.
 
 mod auth;
@@ -16,7 +16,7 @@ mod scan;
 mod tests;
 mod unlikely;
 
-pub use auth::{AuthResults, AuthTest, claims};
+pub use auth::{AuthFieldResults, AuthTest, claims};
 pub use conditions::{ContentConditions, Test};
 pub use hits::Hits;
 pub use matcher::Matcher;

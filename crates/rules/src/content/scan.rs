@@ -14,7 +14,7 @@ use stentor_mime::scripts::Scripts;
 use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 use stentor_mime::words;
 
-use super::auth::AuthResults;
+use super::auth::AuthFieldResults;
 use super::hits::Hits;
 use super::matcher::Matcher;
 
@@ -59,7 +59,7 @@ impl ContentScanner {
     /// Also collects authentication results from the message.
     #[must_use]
     pub fn with_auth(mut self, id: &str) -> ContentScanner {
-        self.search.auth = Some(AuthResults::new(id));
+        self.search.auth = Some(AuthFieldResults::new(id));
         self
     }
 
@@ -101,7 +101,7 @@ struct Search {
     charsets: HashSet<Box<str>>,
     /// Name of the current field, in lower case.
     name: String,
-    auth: Option<AuthResults>,
+    auth: Option<AuthFieldResults>,
 }
 
 impl Visitor for Search {

@@ -20,7 +20,7 @@ use stentor_mime::field::Edit;
 use stentor_mime::recode::RecodeTarget;
 use stentor_policy::{AddressClass, counted_as};
 use stentor_reputation::ClientName;
-use stentor_rules::{ActionRemark, AuthResults, Key, RemarkRecipients, claims};
+use stentor_rules::{ActionRemark, AuthFieldResults, Key, RemarkRecipients, claims};
 use stentor_sasl::Mechanism;
 use stentor_smtp::server::{EndOfData, RcptTo};
 
@@ -184,7 +184,7 @@ impl Transaction {
         size: u64,
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
-        let mut results = AuthResults::new(&settings.config.authserv_id);
+        let mut results = AuthFieldResults::new(&settings.config.authserv_id);
         let mut octets = Octets::new(core, self, take(&mut end.last), size_max);
         let read = each_field(&mut octets, |name, value| results.field(name, value));
         end.last = octets.last;

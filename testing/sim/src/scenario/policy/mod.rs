@@ -12,7 +12,7 @@ use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_reputation::{ClientBehaviour, ClientName};
 use stentor_rules::{
-    AuthResults, ContentScanner, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome,
+    AuthFieldResults, ContentScanner, Decision, DecisionReason, Facts, Key, Marks, MessageFacts, NextHop, Outcome,
     RemarkRecipients, RuleId, Rulebook, ServiceAnswers, Step, WaitingRules, Wishes,
 };
 use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
@@ -105,7 +105,7 @@ fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Resu
     wishes.add(book, marks, &who);
     waiting.begin(book, 0, false);
     waiting.push(message.as_bytes());
-    let mut auth = AuthResults::new(AUTHSERV_ID);
+    let mut auth = AuthFieldResults::new(AUTHSERV_ID);
     let (name, value) = message.split_once(':').ok_or("no field")?;
     auth.field(name.as_bytes(), value.lines().next().unwrap_or_default().as_bytes());
     let (first, mut second) = (waiting.finish(book), None);
