@@ -7,6 +7,7 @@
 //!
 //! Failure: a history that cannot be read is tried again; records deleted before they were read are missing.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,6 +25,10 @@ use crate::Core;
 
 /// Interval of reads while nothing new came.
 const POLL: Duration = Duration::from_secs(1);
+/// Time in which a complaint that was not accepted is expected again.
+const RETRY_MS: Ms = 3_600_000;
+/// Maximum complaints that are expected again; further ones do not count.
+const EXPECTED_MAX: usize = 1_000;
 /// Pause between two reads of a long history, which is not urgent.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Records read at once.
@@ -51,6 +56,9 @@ struct ComplaintState {
 #[derive(Default)]
 pub struct Complaints {
     state: Mutex<ComplaintState>,
+    /// Complaints that were stored but whose message was not accepted, so that they are not counted yet, by list and
+    /// recipient, and when.
+    expected: Mutex<BTreeMap<[String; 2], Ms>>,
 }
 
 /// A rate over a limit.
@@ -95,6 +103,21 @@ impl Complaints {
             }
         }
         high
+    }
+
+    /// The message of a complaint was not accepted: the reporter sends it again.
+    pub fn expect_again(&self, list: &str, recipient: &str, now: Ms) {
+        let mut expected = self.expected.lock();
+        expected.retain(|_, at| now.abs_diff(*at) < RETRY_MS);
+        if expected.len() < EXPECTED_MAX {
+            expected.insert([list.to_owned(), recipient.to_ascii_lowercase()], now);
+        }
+    }
+
+    /// Whether a complaint repeats one that was not accepted. Each is expected once.
+    pub fn take_expected(&self, list: &str, recipient: &str, now: Ms) -> bool {
+        let taken = self.expected.lock().remove(&[list.to_owned(), recipient.to_ascii_lowercase()]);
+        taken.is_some_and(|at| now.abs_diff(at) < RETRY_MS)
     }
 
     /// Restores the file.
@@ -201,6 +224,19 @@ mod tests {
     fn news(complaints: &Complaints) -> (u64, u64) {
         let rows = complaints.rows(ComplaintSubject::List, ComplaintWindow::Day, NOW);
         rows.first().map_or((0, 0), |row| (row.count.delivered, row.count.complaints))
+    }
+
+    #[test]
+    fn a_complaint_that_was_not_accepted_is_expected_once_within_an_hour() {
+        let complaints = Complaints::default();
+        complaints.expect_again("news", "Ann@b.example", NOW);
+        assert!(!complaints.take_expected("other", "ann@b.example", NOW));
+        assert!(complaints.take_expected("news", "ann@b.example", NOW + RETRY_MS - 1));
+        assert!(!complaints.take_expected("news", "ann@b.example", NOW));
+        complaints.expect_again("news", "ann@b.example", NOW);
+        assert!(!complaints.take_expected("news", "ann@b.example", NOW + RETRY_MS));
+        (0..2 * EXPECTED_MAX).for_each(|n| complaints.expect_again("news", &format!("{n}@b.example"), NOW));
+        assert_eq!(complaints.expected.lock().len(), EXPECTED_MAX);
     }
 
     #[test]

@@ -215,23 +215,36 @@ fn apply(transaction: &Transaction<'_>, change: &RegistryChange) -> rusqlite::Re
 }
 
 fn add_all(transaction: &Transaction<'_>, entries: &[Suppression]) -> rusqlite::Result<Vec<EntryEffect>> {
-    let mut find = transaction.prepare_cached("SELECT expires FROM suppression WHERE subject = ?1 AND scope = ?2")?;
+    let mut find =
+        transaction.prepare_cached("SELECT expires, reason FROM suppression WHERE subject = ?1 AND scope = ?2")?;
+    let mut relabel = transaction
+        .prepare_cached("UPDATE suppression SET reason = ?3, source = ?4 WHERE subject = ?1 AND scope = ?2")?;
     let mut put = transaction.prepare_cached(&format!(
         "INSERT OR REPLACE INTO suppression ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
     ))?;
     let mut effects = Vec::with_capacity(entries.len());
     for entry in entries {
         let (subject, scope) = (entry.key.subject.text(), entry.key.scope.text());
-        let before: Option<Option<i64>> = find.query_row([&subject, &scope], |row| row.get(0)).optional()?;
-        let effect = match before {
+        let before: Option<(Option<i64>, String)> =
+            find.query_row([&subject, &scope], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let (reason, source, note) = (entry.reason.name(), &*entry.source, &*entry.note);
+        let effect = match before.map(|(expires, reason)| (expires.map(|ms| ms as Ms), reason)) {
             None => EntryEffect::Added,
-            Some(expires) if entry.outlasts(expires.map(|ms| ms as Ms)) => EntryEffect::Extended,
+            Some((expires, _)) if entry.outlasts(expires) => EntryEffect::Extended,
+            Some((expires, before)) if entry.reason == SuppressionReason::Complaint && before != reason => {
+                EntryEffect::ReasonChanged { expires }
+            }
             Some(_) => EntryEffect::Unchanged,
         };
-        if effect != EntryEffect::Unchanged {
-            let expires = entry.expires.map(signed);
-            let (reason, source, note) = (entry.reason.name(), &*entry.source, &*entry.note);
-            put.execute(params![subject, scope, reason, source, note, signed(entry.since), expires])?;
+        match effect {
+            EntryEffect::Added | EntryEffect::Extended => {
+                let expires = entry.expires.map(signed);
+                put.execute(params![subject, scope, reason, source, note, signed(entry.since), expires])?;
+            }
+            EntryEffect::ReasonChanged { .. } => {
+                relabel.execute(params![subject, scope, reason, source])?;
+            }
+            EntryEffect::Unchanged => {}
         }
         effects.push(effect);
     }
@@ -354,6 +367,26 @@ mod tests {
         assert_eq!(add(entry("a@x.example", None)), added(EntryEffect::Extended));
         assert_eq!(add(entry("a@x.example", Some(99))), added(EntryEffect::Unchanged));
         assert_eq!(all(&mut store), [entry("a@x.example", None)]);
+    }
+
+    #[test]
+    fn a_complaint_changes_the_reason_and_no_end() {
+        let (_folder, mut store) = store();
+        let mut add = |entry: Suppression| store.commit(&[RegistryChange::Add(vec![entry])]).unwrap();
+        let added = |effect| vec![RegistryEffect::Added(vec![effect])];
+        let complaint = |expires| Suppression {
+            reason: SuppressionReason::Complaint,
+            source: "complaint".into(),
+            since: 9,
+            ..entry("a@x.example", expires)
+        };
+        let before = Suppression { note: "by phone".into(), ..entry("a@x.example", None) };
+        add(before.clone());
+        assert_eq!(add(complaint(Some(5))), added(EntryEffect::ReasonChanged { expires: None }));
+        assert_eq!(add(complaint(None)), added(EntryEffect::Unchanged));
+        assert_eq!(add(entry("a@x.example", Some(99))), added(EntryEffect::Unchanged), "other reasons change none");
+        let after = Suppression { reason: SuppressionReason::Complaint, source: "complaint".into(), ..before };
+        assert_eq!(all(&mut store), [after]);
     }
 
     /// A registry as version 1 made it.

@@ -11,7 +11,8 @@ use crate::suppression::{Suppression, SuppressionKey, SuppressionReason};
 /// A change of the registry. Each has at most [`crate::ENTRIES_PER_CHANGE_MAX`] entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryChange {
-    /// Adds entries. Of two entries for the same key, the one that lasts longer stays; of equal ones the first.
+    /// Adds entries. Of two entries for the same key, the one that lasts longer stays; of equal ones the first. A
+    /// complaint changes the reason and source of the one that stays.
     Add(Vec<Suppression>),
     Remove(Vec<SuppressionKey>),
     /// Deletes up to `max` entries that ended before `before`.
@@ -29,6 +30,10 @@ pub enum EntryEffect {
     Added,
     /// It replaced one that would have ended earlier.
     Extended,
+    /// There is one that lasts as long or longer. Its reason has become `complaint`, its end is as before.
+    ReasonChanged {
+        expires: Option<Ms>,
+    },
     /// There is one that lasts as long or longer.
     Unchanged,
 }

@@ -127,8 +127,12 @@ fn show(index: &SuppressionIndex, change: &RegistryChange, effect: &RegistryEffe
     match (change, effect) {
         (RegistryChange::Add(entries), RegistryEffect::Added(effects)) => {
             for (entry, effect) in entries.iter().zip(effects) {
-                if *effect != EntryEffect::Unchanged {
-                    insert(index, entry);
+                match effect {
+                    EntryEffect::Added | EntryEffect::Extended => insert(index, entry),
+                    EntryEffect::ReasonChanged { expires } => {
+                        index.insert(&entry.key.subject, &entry.key.scope, entry.reason, *expires);
+                    }
+                    EntryEffect::Unchanged => {}
                 }
             }
         }

@@ -71,10 +71,13 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
     let effects = core.registry.suppress_all(entries).await.map_err(|error| failed(&error))?;
     let count = |effect| effects.iter().filter(|other| **other == effect).count() as u64;
     let (added, extended) = (count(EntryEffect::Added), count(EntryEffect::Extended));
-    let there = count(EntryEffect::Unchanged);
+    let there = effects.len() as u64 - added - extended;
     tracing::info!(who = author, added, extended, unchanged = there, "operator: suppressions added");
     let text = match words {
         Some(words) if added + extended > 0 => format!("{words} is suppressed{remark}"),
+        Some(words) if matches!(effects[..], [EntryEffect::ReasonChanged { .. }]) => {
+            format!("{words} is already suppressed for as long or longer; its reason is complaint now{remark}")
+        }
         Some(words) => format!(
             "{words} is already suppressed for as long or longer, so nothing was changed; to change an entry, remove it \
              first{remark}"

@@ -2,9 +2,9 @@
 //!
 //! Promise: for each recipient of a report the log says who, whether the return path proves it ([`stentor_copies`]),
 //! and the cause ([`stentor_bounces`]). A complaint about a copy whose return path is proven suppresses its recipient
-//! for the list before the complaint is acknowledged. A proven bounce because of our reputation raises an alarm
-//! ([`stentor_core::reputation_alarms`]). Auto-replies are ignored. The report goes to the owner, with fields that say
-//! to which return path it came and whom it is about.
+//! for the list before the complaint is acknowledged, and counts in the rates once it is. A proven bounce because of
+//! our reputation raises an alarm ([`stentor_core::reputation_alarms`]). Auto-replies are ignored. The report goes to
+//! the owner, with fields that say to which return path it came and whom it is about.
 //!
 //! Anybody can send such a message. One without a valid tag in its return path has no effect beyond a log line and
 //! these fields. A report is read up to [`READ_BYTES_MAX`].
@@ -98,12 +98,11 @@ impl Transaction {
                 break;
             }
         }
-        let is_complaint = |finding: &&mut RecipientFinding| {
-            finding.action == ReportAction::Complained && finding.proof == ReportProof::Proven
-        };
-        for finding in findings.iter_mut().filter(is_complaint) {
-            // Else one copy would be enough to raise a list's complaint rate.
-            if suppress(core, finding).await? == EntryEffect::Unchanged {
+        for finding in findings.iter_mut().filter(|finding| finding.is_proven_complaint()) {
+            // Else one copy would be enough to raise a list's complaint rate. Unchanged: the person complained before.
+            if suppress(core, finding).await? == EntryEffect::Unchanged
+                && !core.complaints.take_expected(&finding.list, &finding.recipient, core.clock.now())
+            {
                 finding.proof = ReportProof::Repeated;
             }
         }
@@ -154,6 +153,13 @@ impl ListReports {
                 let reply = BounceReply { text, code: None, enhanced: *status, host };
                 core.reputation_alarms.record_reply(settings.bounce_rules(), place, &reply, core.clock.now());
             }
+        }
+    }
+
+    /// The message was not accepted: its complaints are stored, but count when the reporter sends it again.
+    pub(super) fn expect_again(&self, core: &Core) {
+        for finding in self.findings.iter().filter(|finding| finding.is_proven_complaint()) {
+            core.complaints.expect_again(&finding.list, &finding.recipient, core.clock.now());
         }
     }
 
@@ -232,6 +238,10 @@ fn proof(path: Option<&ReturnPath>) -> ReportProof {
 }
 
 impl RecipientFinding {
+    fn is_proven_complaint(&self) -> bool {
+        self.action == ReportAction::Complained && self.proof == ReportProof::Proven
+    }
+
     /// A finding from the part of a report about one recipient; its proof is added later.
     fn from_report(list: Arc<str>, recipient: String, report: &RecipientReport) -> RecipientFinding {
         RecipientFinding {

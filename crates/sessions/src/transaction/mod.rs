@@ -493,6 +493,8 @@ impl Transaction {
         let reply = self.conclude(core, settings, end, named, verdict).await;
         if reply.code == 250 {
             reports.log(core, settings, id);
+        } else {
+            reports.expect_again(core);
         }
         reply
     }
