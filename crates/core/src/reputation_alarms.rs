@@ -5,8 +5,11 @@
 //! replies has taken mail from the source again, or a configured time after the last reply.
 //!
 //! Promise: a transaction without failures costs one relaxed load while there is no alarm. Of a failed one at most
-//! [`CLASSIFIED_MAX`] different replies are classified, each once and without a lock. At most [`ALARMS_MAX`] alarms
-//! with [`PROVIDERS_MAX`] providers each are kept; the one with the oldest reply is dropped first.
+//! [`CLASSIFIED_MAX`] different replies are classified, each once and without a lock. Any host can make up names of
+//! block lists, so only those of the rules file have places of their own. Alarms by kind, with [`PROVIDERS_MAX`]
+//! providers each: [`ALARMS_MAX`] of known lists, where a new one displaces the one with the oldest reply;
+//! [`UNKNOWN_ALARMS_MAX`] of other lists, and the further ones share one; [`PROVIDER_ALARMS_MAX`] of providers, where a
+//! new one displaces the one with the fewest replies. At most [`WARNINGS_MAX`] warnings an hour are logged.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,8 +21,17 @@ use stentor_mail::domain::is_at_or_below;
 use stentor_queue::ids::Ms;
 use stentor_sched::RcptOutcome;
 
-/// Maximum alarms, and block lists with a counter.
+/// Maximum alarms about block lists of the rules file, and counters of these lists.
 const ALARMS_MAX: usize = 64;
+/// Maximum alarms about other lists, and counters of these.
+const UNKNOWN_ALARMS_MAX: usize = 8;
+const UNKNOWN_COUNTERS_MAX: usize = 16;
+/// Maximum alarms about providers.
+const PROVIDER_ALARMS_MAX: usize = 32;
+/// Name that further lists share.
+const OTHERS: &str = "(others)";
+/// Maximum warnings in the log in [`WARN_EVERY_MS`].
+const WARNINGS_MAX: u32 = 16;
 /// Maximum providers of an alarm.
 const PROVIDERS_MAX: usize = 32;
 /// Maximum different replies of a transaction that are classified.
@@ -41,13 +53,23 @@ pub struct BlockedPlace<'a> {
     pub host: &'a str,
 }
 
+/// The kind of the name in an alarm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AlarmKind {
+    /// A block list of the rules file.
+    KnownList,
+    /// Another one, named by the host.
+    UnknownList,
+    /// The provider at which our reputation is bad.
+    Provider,
+}
+
 /// An alarm.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReputationAlarm {
-    /// The block list, or the provider at which our reputation is bad.
+    /// The block list, or the provider.
     pub list: String,
-    /// Whether `list` is a block list.
-    pub is_list: bool,
+    pub kind: AlarmKind,
     pub source: String,
     pub replies: u64,
     pub first: Ms,
@@ -67,10 +89,57 @@ struct AlarmKey {
 }
 
 #[derive(Default)]
-struct BlockedState {
+struct AlarmState {
     alarms: BTreeMap<AlarmKey, ReputationAlarm>,
-    /// Replies by list since the server started.
-    replies: BTreeMap<String, u64>,
+    /// Replies by list since the server started, of lists of the rules file and of others.
+    replies: [BTreeMap<String, u64>; 2],
+    /// Warnings in the log, and when their period began.
+    warnings: u32,
+    warnings_since: Ms,
+}
+
+impl AlarmState {
+    fn count(&mut self, kind: AlarmKind, list: &str) {
+        let (replies, counters_max) = match kind {
+            AlarmKind::KnownList => (&mut self.replies[0], ALARMS_MAX),
+            AlarmKind::UnknownList => (&mut self.replies[1], UNKNOWN_COUNTERS_MAX),
+            AlarmKind::Provider => return,
+        };
+        let is_own = replies.len() < counters_max || replies.contains_key(list);
+        *replies.entry(if is_own { list } else { OTHERS }.to_owned()).or_default() += 1;
+    }
+
+    /// The key of an alarm. Makes room for it.
+    fn place(&mut self, kind: AlarmKind, list: &str, source: &str) -> AlarmKey {
+        let key = AlarmKey { list: list.to_owned(), source: source.to_owned() };
+        if self.alarms.contains_key(&key) {
+            return key;
+        }
+        let of_kind = || self.alarms.iter().filter(|(_, alarm)| alarm.kind == kind);
+        let displaced = match kind {
+            AlarmKind::UnknownList if of_kind().count() >= UNKNOWN_ALARMS_MAX => {
+                return AlarmKey { list: OTHERS.to_owned(), ..key };
+            }
+            AlarmKind::KnownList if of_kind().count() >= ALARMS_MAX => of_kind().min_by_key(|(_, alarm)| alarm.last),
+            AlarmKind::Provider if of_kind().count() >= PROVIDER_ALARMS_MAX => {
+                of_kind().min_by_key(|(_, alarm)| (alarm.replies, alarm.last))
+            }
+            _ => None,
+        };
+        if let Some(displaced) = displaced.map(|(key, _)| key.clone()) {
+            self.alarms.remove(&displaced);
+        }
+        key
+    }
+
+    /// Whether a further warning may be logged.
+    fn may_warn(&mut self, now: Ms) -> bool {
+        if self.warnings == 0 || now.abs_diff(self.warnings_since) >= WARN_EVERY_MS {
+            (self.warnings, self.warnings_since) = (0, now);
+        }
+        self.warnings += 1;
+        self.warnings <= WARNINGS_MAX
+    }
 }
 
 /// Alarms; see the module's head.
@@ -78,7 +147,7 @@ struct BlockedState {
 pub struct ReputationAlarms {
     /// Number of alarms.
     active: AtomicUsize,
-    state: Mutex<BlockedState>,
+    state: Mutex<AlarmState>,
 }
 
 impl ReputationAlarms {
@@ -110,28 +179,23 @@ impl ReputationAlarms {
             return false;
         }
         if found.block_lists.is_empty() {
-            self.note(&of_host(place.host), false, place, reply.text, now);
+            self.note(&of_host(place.host), AlarmKind::Provider, place, reply.text, now);
         }
         for list in &found.block_lists {
-            self.note(list, true, place, reply.text, now);
+            let kind = if rules.has_block_list(list) { AlarmKind::KnownList } else { AlarmKind::UnknownList };
+            self.note(list, kind, place, reply.text, now);
         }
         true
     }
 
-    fn note(&self, list: &str, is_list: bool, place: BlockedPlace<'_>, text: &str, now: Ms) {
+    fn note(&self, list: &str, kind: AlarmKind, place: BlockedPlace<'_>, text: &str, now: Ms) {
         let mut state = self.state.lock();
-        if is_list && (state.replies.len() < ALARMS_MAX || state.replies.contains_key(list)) {
-            *state.replies.entry(list.to_owned()).or_default() += 1;
-        }
-        let key = AlarmKey { list: list.to_owned(), source: place.source.to_owned() };
-        if state.alarms.len() >= ALARMS_MAX && !state.alarms.contains_key(&key) {
-            let oldest = state.alarms.iter().min_by_key(|(_, alarm)| alarm.last).map(|(key, _)| key.clone());
-            oldest.map(|oldest| state.alarms.remove(&oldest));
-        }
-        let alarm = state.alarms.entry(key).or_insert_with(|| ReputationAlarm {
-            list: list.to_owned(),
-            is_list,
-            source: place.source.to_owned(),
+        state.count(kind, list);
+        let key = state.place(kind, list, place.source);
+        let alarm = state.alarms.entry(key).or_insert_with_key(|key| ReputationAlarm {
+            list: key.list.clone(),
+            kind,
+            source: key.source.clone(),
             replies: 0,
             first: now,
             last: now,
@@ -152,10 +216,12 @@ impl ReputationAlarms {
         if is_due {
             alarm.warned = Some(now);
         }
+        let is_logged = is_due && state.may_warn(now);
         self.active.store(state.alarms.len(), Ordering::Relaxed);
         drop(state);
-        if is_due {
+        if is_logged {
             let BlockedPlace { source, host } = place;
+            let source = if source.is_empty() { "default" } else { source };
             tracing::warn!(list, source, host, reply = text, "mail is refused because of our reputation");
         }
     }
@@ -188,7 +254,12 @@ impl ReputationAlarms {
 
     /// Replies that named each block list since the server started.
     pub fn replies(&self) -> Vec<(String, u64)> {
-        self.state.lock().replies.iter().map(|(list, count)| (list.clone(), *count)).collect()
+        let state = self.state.lock();
+        let mut all: BTreeMap<String, u64> = BTreeMap::new();
+        for (list, count) in state.replies.iter().flatten() {
+            *all.entry(list.clone()).or_default() += count;
+        }
+        all.into_iter().collect()
     }
 }
 
@@ -200,6 +271,7 @@ mod tests {
     use super::*;
 
     const LISTED: &str = "Service unavailable; Client host [192.0.2.1] blocked using zen.spamhaus.org";
+    const POOR: &str = "4.7.0 Our system has detected that this message is suspicious due to the very low reputation of the sending IP address";
     const LASTS_MS: Ms = 1_000;
 
     fn outcome(code: u16, text: &str) -> RcptOutcome {
@@ -241,24 +313,46 @@ mod tests {
     #[test]
     fn an_alarm_ends_by_itself_and_reputation_without_a_list_has_the_provider() {
         let blocked = ReputationAlarms::default();
-        let reply = outcome(
-            421,
-            "4.7.0 Our system has detected that this message is suspicious due to the very low reputation of the sending IP address",
-        );
+        let reply = outcome(421, POOR);
         attempt(&blocked, ("", "gmail-smtp-in.l.google.com"), &[reply], 5);
         assert_eq!(names(&blocked, 6), [("google.com".to_owned(), String::new(), 1)]);
-        assert!(!blocked.alarms(6, LASTS_MS)[0].is_list && blocked.replies().is_empty());
+        assert_eq!(blocked.alarms(6, LASTS_MS)[0].kind, AlarmKind::Provider);
+        assert_eq!(blocked.replies(), []);
         assert_eq!(names(&blocked, 5 + LASTS_MS), []);
     }
 
     #[test]
-    fn alarms_are_bounded() {
+    fn names_that_hosts_make_up_displace_no_known_list() {
         let blocked = ReputationAlarms::default();
-        for n in 0..2 * ALARMS_MAX {
+        attempt(&blocked, ("bulk", "mx.one.example"), &[outcome(554, LISTED)], 1);
+        attempt(&blocked, ("", "mx.big.example"), &[outcome(554, POOR)], 2);
+        attempt(&blocked, ("", "mx.big.example"), &[outcome(554, POOR)], 3);
+        for n in 0..200 {
             let listed = outcome(554, &format!("Client host [192.0.2.1] blocked using bl.n{n}.example"));
-            attempt(&blocked, ("", "mx.one.example"), &[listed], n as Ms);
+            let host = format!("mx.n{n}.example");
+            attempt(&blocked, ("bulk", &host), &[listed], n + 10);
+            attempt(&blocked, ("bulk", &host), &[outcome(554, POOR)], n + 10);
         }
         let alarms = blocked.alarms(0, Ms::MAX);
-        assert!(alarms.len() == ALARMS_MAX && alarms.iter().all(|alarm| alarm.last >= ALARMS_MAX as Ms));
+        let count = |kind| alarms.iter().filter(|alarm| alarm.kind == kind).count();
+        assert_eq!(count(AlarmKind::KnownList), 1);
+        assert_eq!(count(AlarmKind::UnknownList), UNKNOWN_ALARMS_MAX + 1);
+        assert_eq!(count(AlarmKind::Provider), PROVIDER_ALARMS_MAX);
+        assert!(alarms.iter().any(|alarm| alarm.list == "big.example"));
+        let others = alarms.iter().find(|alarm| alarm.list == OTHERS).unwrap();
+        assert_eq!((others.replies, &*others.host), (200 - UNKNOWN_ALARMS_MAX as u64, "mx.n199.example"));
+        let replies = blocked.replies();
+        assert_eq!(replies.len(), UNKNOWN_COUNTERS_MAX + 2);
+        assert!(replies.contains(&("Spamhaus".to_owned(), 1)));
+        assert!(replies.contains(&(OTHERS.to_owned(), 200 - UNKNOWN_COUNTERS_MAX as u64)));
+    }
+
+    #[test]
+    fn warnings_are_limited_over_all_names() {
+        let mut state = AlarmState::default();
+        let warned = |state: &mut AlarmState, now| (0..50).filter(|_| state.may_warn(now)).count();
+        assert_eq!(warned(&mut state, 7), WARNINGS_MAX as usize);
+        assert_eq!(warned(&mut state, 7 + WARN_EVERY_MS - 1), 0);
+        assert_eq!(warned(&mut state, 7 + WARN_EVERY_MS), WARNINGS_MAX as usize);
     }
 }

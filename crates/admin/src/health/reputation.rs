@@ -8,7 +8,7 @@ use stentor_control::format::{percent, plural};
 use stentor_core::Core;
 use stentor_core::complaints::HighRate;
 use stentor_core::live::health::{ConditionTexts, Name, Observation};
-use stentor_core::reputation_alarms::{REPORT_SOURCE, ReputationAlarm};
+use stentor_core::reputation_alarms::{AlarmKind, REPORT_SOURCE, ReputationAlarm};
 use stentor_queue::ids::Ms;
 use stentor_records::civil::Zone;
 use stentor_records::escape::printable;
@@ -20,6 +20,9 @@ const NAME_BYTES_SHOWN: usize = 80;
 const RATES_MAX: usize = 20;
 const BLOCKED_NEXT: &str = "find and correct the cause, then ask the block list or provider for removal; until then \
     send from another address ([sources]). `stentor bounces` counts the replies (docs/operate/bounces.md)";
+const REPORTED_NEXT: &str = "find and correct the cause, then ask the block list or provider for removal; until then \
+    send from another address ([sources]). The log has these bounces: `report: list=..., cause=reputation` \
+    (docs/operate/bounces.md)";
 const COMPLAINTS_NEXT: &str = "mail only people who asked for it, and make leaving easy (`one_click`); hold further posts \
     until the rate falls. `stentor report` has all rates (docs/operate/bounces.md)";
 
@@ -64,7 +67,10 @@ pub(super) fn blocked(core: &Core, now: Ms, seen: &mut Vec<Observation>) {
     for alarm in blocked_now(core, now) {
         let source = source_words(core, &alarm.source);
         let name = printable(&alarm.list, NAME_BYTES_SHOWN);
-        let by = if alarm.is_list { format!("blocked by {name}") } else { format!("our reputation at {name} is bad") };
+        let by = match alarm.kind {
+            AlarmKind::KnownList | AlarmKind::UnknownList => format!("blocked by {name}"),
+            AlarmKind::Provider => format!("our reputation at {name} is bad"),
+        };
         let of_source = if alarm.source.is_empty() { String::new() } else { format!(" from {}", alarm.source) };
         let what = format!(
             "{by}: {source}: {} since {}, the last at {} by {}: {}",
@@ -75,7 +81,8 @@ pub(super) fn blocked(core: &Core, now: Ms, seen: &mut Vec<Observation>) {
             printable(&alarm.sample, REPLY_BYTES_SHOWN)
         );
         let subject = format!("{name}{of_source}");
-        seen.push(Observation::holds(Name::Blocked, subject, ConditionTexts::new(what, BLOCKED_NEXT)));
+        let next = if alarm.source == REPORT_SOURCE { REPORTED_NEXT } else { BLOCKED_NEXT };
+        seen.push(Observation::holds(Name::Blocked, subject, ConditionTexts::new(what, next)));
     }
 }
 
