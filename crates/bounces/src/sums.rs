@@ -1,14 +1,17 @@
 //! Sums of causes over records: by cause, provider and list, block lists by source address, and clusters of replies
 //! that no rule knows.
 //!
-//! Counting, as in `mailstat`: a recipient that was given up counts once, by its record of `bounce`, with the reply in
-//! this record; a deferral counts for each attempt. Records of `bounce` may name no host, so the provider of a domain
-//! is the last that answered for it.
+//! Counting, as in `mailstat`: a recipient that was given up counts once, by its record of `bounce`; a deferral counts
+//! for each attempt. Records of `bounce` name neither host nor reply code, so cause and host are those of the
+//! recipient's last refusal (deferral, if the message expired). Without one the record's own reply is classified, and
+//! the provider of a domain is the last that answered for it.
 //!
-//! Bounds: [`ROWS_MAX`] rows and clusters, further ones share one; [`DOMAINS_MAX`] domains and [`REPLIES_MAX`] distinct
-//! replies are remembered, at the bound they are forgotten together.
+//! Bounds: [`ROWS_MAX`] rows and clusters, further ones share one; [`DOMAINS_MAX`] domains, [`REPLIES_MAX`] distinct
+//! replies and [`FAILURES_MAX`] failures of recipients are remembered, at the bound they are forgotten together.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
 
 use serde::Serialize;
 use stentor_mail::reply::Enhanced;
@@ -26,6 +29,8 @@ pub const ROWS_MAX: usize = 20_000;
 pub const DOMAINS_MAX: usize = 200_000;
 /// Maximum distinct replies whose cause is remembered.
 pub const REPLIES_MAX: usize = 20_000;
+/// Maximum failures of recipients that are remembered; of replies in them, [`REPLIES_MAX`] are shared.
+pub const FAILURES_MAX: usize = 200_000;
 /// Name of the row that further ones share.
 const OTHERS: &str = "(others)";
 /// Octets kept of an example.
@@ -99,10 +104,17 @@ pub struct BlockedSource {
 }
 
 /// A classification without its borrowed rule.
-#[derive(Clone)]
 struct KnownReply {
     cause: BounceCause,
     block_lists: Vec<String>,
+    /// Organisational domain of the host that replied; empty without a host.
+    provider: String,
+}
+
+/// The last failure of a recipient of a message.
+struct LastFailure {
+    stat: Stat,
+    known: Rc<KnownReply>,
 }
 
 /// Sums, filled record by record.
@@ -115,7 +127,10 @@ pub struct BounceSums<'r> {
     clusters: BTreeMap<String, UnknownCluster>,
     blocked: BTreeMap<[String; 2], BlockedSource>,
     providers: HashMap<String, String>,
-    replies: HashMap<String, KnownReply>,
+    replies: HashMap<String, Rc<KnownReply>>,
+    /// By the hash of message and recipient: a rare collision costs one row's cause.
+    failures: HashMap<u64, LastFailure>,
+    hasher: RandomState,
 }
 
 impl<'r> BounceSums<'r> {
@@ -131,6 +146,8 @@ impl<'r> BounceSums<'r> {
             blocked: BTreeMap::new(),
             providers: HashMap::new(),
             replies: HashMap::new(),
+            failures: HashMap::new(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -163,6 +180,7 @@ impl<'r> BounceSums<'r> {
         let known = self.classify(attempt);
         if !attempt.is_fate_alone() {
             self.note_blocked(attempt, &known);
+            self.remember_failure(attempt, &known);
         }
         if let Some(unreached) = &attempt.unreached {
             let mut unnamed = unreached.waiting;
@@ -174,8 +192,29 @@ impl<'r> BounceSums<'r> {
             return;
         }
         for to in &attempt.to {
-            self.count(attempt, &known, domain(to), count(1).unwrap_or_default());
+            let last = if attempt.is_fate_alone() { self.failure_of(attempt, to) } else { None };
+            self.count(attempt, last.as_ref().unwrap_or(&known), domain(to), count(1).unwrap_or_default());
         }
+    }
+
+    fn remember_failure(&mut self, attempt: &Attempt<'_>, known: &Rc<KnownReply>) {
+        if attempt.id.is_empty() {
+            return;
+        }
+        for to in &attempt.to {
+            if self.failures.len() >= FAILURES_MAX {
+                self.failures.clear();
+            }
+            let key = self.hasher.hash_one((attempt.id, &**to));
+            self.failures.insert(key, LastFailure { stat: attempt.stat, known: known.clone() });
+        }
+    }
+
+    /// Takes the failure for which a recipient was given up. An operator may give up what was only deferred.
+    fn failure_of(&mut self, attempt: &Attempt<'_>, to: &str) -> Option<Rc<KnownReply>> {
+        let last = self.failures.remove(&self.hasher.hash_one((attempt.id, to)))?;
+        let wanted = if attempt.stat == Stat::Expired { Stat::Deferred } else { Stat::Bounced };
+        (last.stat == wanted).then_some(last.known)
     }
 
     fn remember_provider(&mut self, attempt: &Attempt<'_>) {
@@ -187,7 +226,7 @@ impl<'r> BounceSums<'r> {
         self.providers.insert(domain, provider::of_host(attempt.host));
     }
 
-    fn classify(&mut self, attempt: &Attempt<'_>) -> KnownReply {
+    fn classify(&mut self, attempt: &Attempt<'_>) -> Rc<KnownReply> {
         let key = format!("{}\n{}\n{}", attempt.host, attempt.dsn, attempt.reply);
         if let Some(known) = self.replies.get(&key) {
             return known.clone();
@@ -198,7 +237,8 @@ impl<'r> BounceSums<'r> {
             enhanced: Enhanced::parse(attempt.dsn).filter(|enhanced| enhanced.class != 2),
             host: attempt.host,
         });
-        let known = KnownReply { cause: found.cause, block_lists: found.block_lists };
+        let provider = provider::of_host(attempt.host);
+        let known = Rc::new(KnownReply { cause: found.cause, block_lists: found.block_lists, provider });
         if self.replies.len() >= REPLIES_MAX {
             self.replies.clear();
         }
@@ -211,9 +251,9 @@ impl<'r> BounceSums<'r> {
             return;
         }
         let domain = domain.to_ascii_lowercase();
-        let provider = match attempt.host {
+        let provider = match &*known.provider {
             "" => self.providers.get(&domain).cloned().unwrap_or(domain),
-            host => provider::of_host(host),
+            provider => provider.to_owned(),
         };
         let mut key = SumKey { cause: known.cause, provider, list: attempt.list.to_owned() };
         if self.counts.len() >= ROWS_MAX && !self.counts.contains_key(&key) {
@@ -351,6 +391,37 @@ mod tests {
         assert_eq!(told[..2], ["one.example no_mailbox 1 0", "one.example full 0 2"]);
         assert_eq!(sums.rows(BounceSubject::List)[0].name, "news");
         assert_eq!(sums.rows(BounceSubject::Cause).iter().map(|row| row.count.deferred).sum::<u64>(), 4);
+    }
+
+    #[test]
+    fn recipients_given_up_have_the_cause_of_their_refusal() {
+        let rules = BounceRules::parse(
+            "[[rule]]\nname = \"a\"\nprovider = [\"one.example\"]\ncode = [550]\ncause = \"policy\"\nconfidence = 9\n\
+             [[rule]]\nname = \"b\"\ncode = [452]\ncause = \"full\"\nconfidence = 9",
+        )
+        .unwrap();
+        let mut sums = BounceSums::new(&rules, None, None);
+        let of = |id: &'static str, attempt: Attempt<'static>| Record::Attempt(Attempt { id, ..attempt });
+        let (a, b, refusal) = ("a@x.example", "b@x.example", "550 5.1.1 user unknown");
+        for record in [
+            of("m1", attempt("esmtp", "mx.one.example", &[a, b], Stat::Bounced, refusal)),
+            of("m2", attempt("esmtp", "mx.two.example", &[a], Stat::Bounced, refusal)),
+            of("m3", attempt("esmtp", "mx.two.example", &[a], Stat::Deferred, "452 wait")),
+            of("m4", attempt("esmtp", "mx.two.example", &[a], Stat::Deferred, "452 wait")),
+            of("m1", attempt("bounce", "", &[a], Stat::Bounced, "user unknown")),
+            of("m1", attempt("bounce", "", &[b], Stat::Bounced, "user unknown")),
+            of("m2", attempt("bounce", "", &[a], Stat::Bounced, "user unknown")),
+            of("m3", attempt("bounce", "", &[a], Stat::Expired, "wait")),
+            of("m4", attempt("bounce", "", &[a], Stat::Bounced, "an operator gave up")),
+        ] {
+            sums.add(&record);
+        }
+        let rows = sums.rows(BounceSubject::Provider);
+        let told =
+            |row: &BounceRow| format!("{} {} {} {}", row.name, row.cause, row.count.given_up, row.count.deferred);
+        let told: Vec<String> = rows.iter().map(told).collect();
+        assert_eq!(told, ["one.example policy 2 0", "two.example unknown 2 0", "two.example full 1 2"]);
+        assert!(sums.failures.is_empty());
     }
 
     #[test]

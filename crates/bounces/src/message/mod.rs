@@ -210,8 +210,10 @@ fn read(collected: &Collector, rules: &BounceRules) -> ParsedBounce {
     }
     let signs = automatic::signs(collected);
     let mut drafts = status.recipients;
+    let mut has_diagnostics = !drafts.is_empty();
     if drafts.is_empty() && signs.is_bounce() {
         drafts = status::read(&collected.inner_status).recipients;
+        has_diagnostics = !drafts.is_empty();
         if drafts.is_empty() {
             drafts = free::read(collected, signs.is_delay);
         } else {
@@ -228,6 +230,7 @@ fn read(collected: &Collector, rules: &BounceRules) -> ParsedBounce {
         BounceKind::Other
     };
     let mut classifier = ReplyClassifier::new(collected, rules);
+    classifier.has_own_replies = has_diagnostics && drafts.len() > 1;
     parsed.reports = drafts.into_iter().take(REPORTS_MAX).map(|draft| classifier.report(draft)).collect();
     parsed
 }
@@ -266,6 +269,8 @@ struct ReplyClassifier<'r> {
     texts: region::Texts,
     /// All words of the part for people.
     all: String,
+    /// Whether replies are the recipients' own (Diagnostic-Code), and words for people may be about another one.
+    has_own_replies: bool,
     octets_left: usize,
 }
 
@@ -273,7 +278,7 @@ impl<'r> ReplyClassifier<'r> {
     fn new(collected: &Collector, rules: &'r BounceRules) -> ReplyClassifier<'r> {
         let texts = region::Texts::of(collected);
         let all = texts.all();
-        ReplyClassifier { rules, texts, all, octets_left: CLASSIFIED_BYTES_MAX }
+        ReplyClassifier { rules, texts, all, has_own_replies: false, octets_left: CLASSIFIED_BYTES_MAX }
     }
 
     fn classify(&mut self, text: &str, code: Option<u16>, draft: &RecipientDraft) -> Classification<'r> {
@@ -285,13 +290,15 @@ impl<'r> ReplyClassifier<'r> {
     }
 
     /// The report on a recipient. If its reply says little, the part for people is examined, too: first what it says of
-    /// the recipient, then all of it.
+    /// the recipient, then all of it. If there are several, one with a Diagnostic-Code has no other
+    /// cause than that.
     fn report(&mut self, draft: RecipientDraft) -> RecipientReport {
         let words = ReplyWords::read(&draft.reply);
         let mut best = self.classify(&draft.reply, words.code, &draft);
         let mut reply = draft.reply.clone();
         let is_failure = matches!(draft.action, ReportAction::Failed | ReportAction::Delayed);
-        if is_failure && best.confidence < CONFIDENCE_SURE {
+        let has_own_words = self.has_own_replies && !draft.reply.trim().is_empty();
+        if is_failure && best.confidence < CONFIDENCE_SURE && !has_own_words {
             let address = draft.final_recipient.as_ref().unwrap_or(&draft.recipient);
             for text in [self.texts.about(address), self.all.clone()] {
                 let other = self.classify(&text, words.code, &draft);

@@ -40,6 +40,20 @@ fn a_dsn_has_several_recipients() {
 }
 
 #[test]
+fn a_recipient_has_its_own_reply_and_not_the_cause_of_another() {
+    let one = |name: &str, reply: &str| {
+        format!(
+            "Final-Recipient: rfc822; {name}@example.org\nAction: failed\nStatus: 5.0.0\nDiagnostic-Code: smtp; {reply}\n\n"
+        )
+    };
+    let groups = one("a", "550 5.2.2 mailbox full") + &one("b", "550 flurble");
+    let words = "<a@example.org>: 550 5.2.2 mailbox full\n\n<b@example.org>: 550 flurble\n";
+    let parsed = read_text(&dsn(&groups).replace("\nSorry.\n", &format!("\n{words}")));
+    let read: Vec<_> = parsed.reports.iter().map(|r| (&*r.recipient, r.cause)).collect();
+    assert_eq!(read, [("a@example.org", Full), ("b@example.org", Unknown)]);
+}
+
+#[test]
 fn recipients_without_empty_lines_between_them_are_read() {
     let one = |n: u32| {
         format!(
