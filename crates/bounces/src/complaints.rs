@@ -6,8 +6,10 @@
 //! path proves that the person got a copy are in the rate: anybody can send the others, which are counted apart.
 //!
 //! Promise: adding a record takes constant time; at most [`HOURS`] + [`DAYS`] periods with [`ROWS_MAX`] names of each
-//! kind, further ones share a row; at most [`DOMAINS_MAX`] domains with their provider, forgotten together. Records
-//! older than the windows change nothing. The state can be stored and restored (serde).
+//! kind: a further one takes the place of the one with the fewest deliveries, whose counts go to a common row. An
+//! unproven complaint names no provider that has not taken mail, and displaces no name.
+//! At most [`DOMAINS_MAX`] domains with their provider, forgotten together. Records older than the windows change
+//! nothing. The state can be stored and restored (serde).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -148,9 +150,24 @@ impl Period {
         if let Some(known) = rows.get_mut(name) {
             return known.add(count);
         }
-        let name = if rows.len() < ROWS_MAX { name } else { OTHERS };
+        let mut name = name;
+        if rows.len() >= ROWS_MAX {
+            // Anybody can send unproven complaints: they displace nothing.
+            if count.delivered + count.complaints == 0 {
+                name = OTHERS;
+            } else if let Some((fewest, displaced)) = fewest_deliveries(rows) {
+                rows.remove(&fewest);
+                rows.entry(OTHERS.into()).or_default().add(displaced);
+            }
+        }
         rows.entry(name.into()).or_default().add(count);
     }
+}
+
+fn fewest_deliveries(rows: &Rows) -> Option<(Box<str>, ComplaintCount)> {
+    let named = rows.iter().filter(|(name, _)| ***name != *OTHERS);
+    let fewest = named.min_by_key(|(_, count)| (count.delivered, count.complaints));
+    fewest.map(|(name, count)| (name.clone(), *count))
 }
 
 /// Periods by number since the epoch; the newest `keep` of them.
@@ -226,7 +243,12 @@ impl ComplaintRates {
             ReportProof::Repeated => return,
         };
         let to = domain(&report.recipient).to_ascii_lowercase();
-        let provider = self.providers.get(&*to).map_or_else(|| provider::of_host(&to), ToString::to_string);
+        let provider = match (self.providers.get(&*to), report.proof) {
+            (Some(provider), _) => provider.to_string(),
+            (None, ReportProof::Proven) => provider::of_host(&to),
+            // The name is the sender's, who may have made it up.
+            (None, _) => OTHERS.to_owned(),
+        };
         let names = CountedNames { list: &report.list, sender: &report.sender_domain, provider: &provider };
         self.count(at, names, count);
     }
@@ -346,7 +368,41 @@ mod tests {
             rates.add(&Record::Attempt(Attempt { list: &list, ..delivery(NOW, "mx.big.example", "a@x.example") }));
         }
         let rows = rates.rows(ComplaintSubject::List, ComplaintWindow::Day, NOW);
-        assert_eq!(rows.len(), ROWS_MAX + 1);
-        assert_eq!(rows.iter().find(|row| row.name == OTHERS).unwrap().count.delivered, 50);
+        assert!(rows.len() <= ROWS_MAX + 1, "{}", rows.len());
+        assert_eq!(rows.iter().map(|row| row.count.delivered).sum::<u64>(), ROWS_MAX as u64 + 50);
+    }
+
+    #[test]
+    fn forged_complaints_displace_no_provider() {
+        let mut rates = ComplaintRates::default();
+        let forge = |rates: &mut ComplaintRates, n: usize| {
+            let to = format!("to=<x@forged{n}.example>, unproven");
+            let text =
+                format!("report: list=news, {to}, action=complained, cause=content, rule=none, from=l.example: x");
+            let note =
+                stentor_records::record::Note { at: NOW, text: &text, topic: Topic::Policy, ..Default::default() };
+            rates.add(&Record::Note(note));
+        };
+        (0..ROWS_MAX + 10).for_each(|n| forge(&mut rates, n));
+        rates.add(&Record::Attempt(delivery(NOW, "mx1.big.example", "ann@hosted.example")));
+        complain(&mut rates, NOW, "proven");
+        complain(&mut rates, NOW, "unproven");
+        let rows = rates.rows(ComplaintSubject::Provider, ComplaintWindow::Day, NOW);
+        let told: Vec<_> = rows.iter().map(|row| (&*row.name, row.count.complaints, row.count.unproven)).collect();
+        assert_eq!(told, [("big.example", 1, 1), (OTHERS, 0, ROWS_MAX as u64 + 10)]);
+    }
+
+    #[test]
+    fn a_provider_that_takes_much_mail_keeps_its_row() {
+        let mut rates = ComplaintRates::default();
+        for n in 0..2 * ROWS_MAX {
+            for (host, to) in [("mx.big.example", "a@big.example"), (&*format!("mx.p{n}.example"), "a@x.example")] {
+                rates.add(&Record::Attempt(delivery(NOW, host, to)));
+            }
+        }
+        let rows = rates.rows(ComplaintSubject::Provider, ComplaintWindow::Day, NOW);
+        let delivered = |name: &str| rows.iter().find(|row| row.name == name).map_or(0, |row| row.count.delivered);
+        assert_eq!((delivered("big.example"), delivered("p0.example")), (2 * ROWS_MAX as u64, 0));
+        assert_eq!(rows.iter().map(|row| row.count.delivered).sum::<u64>(), 4 * ROWS_MAX as u64);
     }
 }
