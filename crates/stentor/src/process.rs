@@ -12,7 +12,7 @@ use stentor_core::security::Security;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::asking::fail;
+use crate::asking::{CONFIGURATION, fail};
 use crate::certificates::{self, LoadedCertificates};
 use crate::serve::Server;
 
@@ -66,7 +66,10 @@ async fn run(config: Config) -> ExitCode {
     };
     let mut server = match Server::start(config).await {
         Ok(server) => server,
-        Err(error) => return fail(&error.to_string()),
+        Err(error) => {
+            let code = fail(&error.to_string());
+            return if error.is_of_configuration() { ExitCode::from(CONFIGURATION) } else { code };
+        }
     };
     // Everything needed from this process's /proc is open by now.
     keep_out_of_core_dumps();

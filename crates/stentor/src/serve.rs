@@ -113,6 +113,13 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+impl StartError {
+    /// Whether the cause is a file that the configuration names, with the line at fault.
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, StartError::BounceRules(_))
+    }
+}
+
 fn lines(diagnostics: &[Diagnostic]) -> String {
     diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

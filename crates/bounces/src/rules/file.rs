@@ -1,6 +1,8 @@
 //! The rules file: TOML with `[[rule]]` and `[[block_list]]`.
 //!
 //! ```toml
+//! extends = true                  # the built-in rules follow these; else these replace them
+//!
 //! [[rule]]
 //! name = "example-unknown"        # unique; shown with each classification
 //! provider = ["example.net"]      # the host is one of these domains, or below
@@ -19,8 +21,12 @@
 //! All conditions of a rule must hold. Case does not matter; a space matches any white space. Failure: the file is
 //! refused as a whole, with the line, the entry's name and the reason.
 
+use std::net::IpAddr;
+use std::ops::Range;
+
 use regex_syntax::escape;
 use serde::Deserialize;
+use stentor_mail::address::normalise_domain;
 use stentor_mail::reply::Enhanced;
 use thiserror::Error;
 use toml::Spanned;
@@ -33,6 +39,8 @@ pub const FILE_BYTES_MAX: usize = 1024 * 1024;
 const ENTRIES_MAX: usize = 5_000;
 /// Maximum patterns of all entries.
 const PATTERNS_MAX: usize = 20_000;
+/// Edits after which another cause is not a slip.
+const SLIP_EDITS_MAX: usize = 3;
 
 /// Why a rules file is refused. The texts do not contain the line, which [`BounceRuleError::line`] returns.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -71,6 +79,11 @@ impl<'a> EntryPlace<'a> {
         EntryPlace { name: name.get_ref(), line: line_of(text, name.span().start) }
     }
 
+    /// The place of one of its values.
+    fn at(self, text: &str, span: Range<usize>) -> EntryPlace<'a> {
+        EntryPlace { line: line_of(text, span.start), ..self }
+    }
+
     fn fault(self, reason: impl Into<String>) -> BounceRuleError {
         BounceRuleError::Rule { line: self.line, name: self.name.to_owned(), reason: reason.into() }
     }
@@ -84,6 +97,8 @@ fn line_of(text: &str, offset: usize) -> usize {
 #[serde(deny_unknown_fields)]
 pub(super) struct RulesFile {
     #[serde(default)]
+    pub extends: bool,
+    #[serde(default)]
     pub rule: Vec<RuleText>,
     #[serde(default)]
     pub block_list: Vec<BlockListText>,
@@ -94,24 +109,93 @@ pub(super) struct RulesFile {
 pub(super) struct RuleText {
     pub name: Spanned<String>,
     #[serde(default)]
-    pub provider: Vec<String>,
+    pub provider: Vec<Spanned<String>>,
     #[serde(default)]
     pub code: Vec<u16>,
     #[serde(default)]
     pub enhanced: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strings")]
     pub text: Vec<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "strings")]
     pub not: Vec<String>,
-    pub cause: BounceCause,
-    pub confidence: u8,
+    pub cause: Spanned<String>,
+    pub confidence: Spanned<i64>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BlockListText {
     pub name: Spanned<String>,
+    #[serde(deserialize_with = "strings")]
     pub text: Vec<String>,
+}
+
+/// A list of strings, or one string.
+fn strings<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a string or a list of strings")]
+    enum Strings {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Strings::deserialize(deserializer)? {
+        Strings::One(one) => vec![one],
+        Strings::Many(many) => many,
+    })
+}
+
+impl RuleText {
+    pub fn cause(&self) -> Option<BounceCause> {
+        BounceCause::ALL.into_iter().find(|cause| cause.name() == self.cause.get_ref())
+    }
+
+    fn check(&self, text: &str) -> Result<(), BounceRuleError> {
+        let place = EntryPlace::of(text, &self.name);
+        if self.provider.is_empty() && self.code.is_empty() && self.enhanced.is_empty() && self.text.is_empty() {
+            return Err(place.fault("has no condition; add `provider`, `code`, `enhanced` or `text`"));
+        }
+        let of_confidence = place.at(text, self.confidence.span());
+        if !(1..=100).contains(self.confidence.get_ref()) {
+            return Err(of_confidence.fault(format!("`confidence` {} is not from 1 to 100", self.confidence.get_ref())));
+        }
+        let of_cause = place.at(text, self.cause.span());
+        match self.cause() {
+            None => return Err(of_cause.fault(unknown_cause(self.cause.get_ref()))),
+            Some(BounceCause::Unknown) => {
+                let reason = "`cause` must not be \"unknown\", which is the cause of replies without a rule";
+                return Err(of_cause.fault(reason));
+            }
+            Some(_) => {}
+        }
+        if let Some(bad) = self.provider.iter().find(|provider| !is_provider(provider.get_ref())) {
+            let reason = format!("`provider` \"{}\" is not a domain such as \"example.net\"", bad.get_ref());
+            return Err(place.at(text, bad.span()).fault(reason));
+        }
+        if let Some(code) = self.code.iter().find(|code| !(400..600).contains(*code)) {
+            return Err(place.fault(format!("`code` {code} is not from 400 to 599")));
+        }
+        if let Some(bad) = self.enhanced.iter().find(|text| EnhancedPattern::parse(text).is_none()) {
+            return Err(place.fault(format!("`enhanced` \"{bad}\" is not a code such as \"5.1.1\" or \"x.1.1\"")));
+        }
+        Ok(())
+    }
+}
+
+/// A domain without a final dot, or an IP address: hosts of fixed routes have no names.
+fn is_provider(text: &str) -> bool {
+    let is_domain = !text.starts_with('[') && !text.ends_with('.') && normalise_domain(text).is_ok();
+    is_domain || text.parse::<IpAddr>().is_ok()
+}
+
+fn unknown_cause(text: &str) -> String {
+    let known = BounceCause::ALL.iter().map(|cause| cause.name()).filter(|name| *name != BounceCause::Unknown.name());
+    let nearest = known.clone().map(|name| (strsim::osa_distance(text, name), name)).min();
+    match nearest {
+        Some((edits, name)) if edits <= SLIP_EDITS_MAX.min(name.len() / 2) => {
+            format!("`cause` \"{text}\" is not a cause; did you mean \"{name}\"?")
+        }
+        _ => format!("`cause` \"{text}\" is not one of {}", known.collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// Enhanced codes: `None` for any number.
@@ -158,26 +242,11 @@ pub(super) fn read(text: &str) -> Result<RulesFile, BounceRuleError> {
     }
     let mut names = std::collections::HashSet::new();
     for rule in &file.rule {
-        let fault = |reason: &str| Err(EntryPlace::of(text, &rule.name).fault(reason));
         let name = rule.name.get_ref().as_str();
         if name.is_empty() || !names.insert(name) {
-            return fault("needs a name of its own");
+            return Err(EntryPlace::of(text, &rule.name).fault("needs a name of its own"));
         }
-        if rule.provider.is_empty() && rule.code.is_empty() && rule.enhanced.is_empty() && rule.text.is_empty() {
-            return fault("has no condition; add `provider`, `code`, `enhanced` or `text`");
-        }
-        if !(1..=100).contains(&rule.confidence) {
-            return fault("`confidence` is not from 1 to 100");
-        }
-        if rule.cause == BounceCause::Unknown {
-            return fault("`cause` must not be \"unknown\", which is the cause of replies without a rule");
-        }
-        if let Some(code) = rule.code.iter().find(|code| !(400..600).contains(*code)) {
-            return fault(&format!("`code` {code} is not from 400 to 599"));
-        }
-        if let Some(bad) = rule.enhanced.iter().find(|text| EnhancedPattern::parse(text).is_none()) {
-            return fault(&format!("`enhanced` \"{bad}\" is not a code such as \"5.1.1\" or \"x.1.1\""));
-        }
+        rule.check(text)?;
     }
     Ok(file)
 }

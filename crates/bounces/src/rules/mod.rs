@@ -15,12 +15,12 @@ use regex::{RegexSet, RegexSetBuilder, SetMatches};
 use stentor_mail::domain::is_at_or_below;
 
 pub use self::file::{BounceRuleError, FILE_BYTES_MAX};
-use self::file::{EnhancedPattern, EntryPlace};
+use self::file::{EnhancedPattern, EntryPlace, RulesFile};
 use crate::blocklists;
 use crate::cause::BounceCause;
 use crate::reply::{BounceReply, ReplyWords};
 
-/// The rules that are used unless a file replaces them.
+/// The rules that are used unless a file replaces them; a file with `extends = true` goes before them.
 pub const DEFAULT_RULES: &str = include_str!("../rules.toml");
 /// Maximum size of the automaton, and of its states while it runs.
 const COMPILED_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -88,6 +88,36 @@ impl Expressions {
     }
 }
 
+/// Entries of one or two files, before their patterns are compiled.
+#[derive(Default)]
+struct CompiledEntries {
+    expressions: Expressions,
+    rules: Vec<CompiledRule>,
+    block_lists: Vec<CompiledBlockList>,
+}
+
+impl CompiledEntries {
+    fn add(&mut self, text: &str, file: RulesFile) -> Result<(), BounceRuleError> {
+        for rule in file.rule {
+            self.rules.push(CompiledRule {
+                texts: self.expressions.place(EntryPlace::of(text, &rule.name), &rule.text)?,
+                not: self.expressions.place(EntryPlace::of(text, &rule.name), &rule.not)?,
+                cause: rule.cause().unwrap_or_default(),
+                confidence: u8::try_from(*rule.confidence.get_ref()).unwrap_or_default(),
+                name: rule.name.into_inner().into(),
+                providers: rule.provider.into_iter().map(toml::Spanned::into_inner).collect(),
+                codes: rule.code,
+                enhanced: rule.enhanced.iter().filter_map(|text| EnhancedPattern::parse(text)).collect(),
+            });
+        }
+        for list in file.block_list {
+            let texts = self.expressions.place(EntryPlace::of(text, &list.name), &list.text)?;
+            self.block_lists.push(CompiledBlockList { name: list.name.into_inner().into(), texts });
+        }
+        Ok(())
+    }
+}
+
 impl BounceRules {
     /// Compiles a rules file.
     ///
@@ -95,32 +125,19 @@ impl BounceRules {
     /// The file is malformed or too large.
     pub fn parse(text: &str) -> Result<BounceRules, BounceRuleError> {
         let file = file::read(text)?;
-        let mut expressions = Expressions::default();
-        let mut rules = Vec::with_capacity(file.rule.len());
-        for rule in file.rule {
-            rules.push(CompiledRule {
-                texts: expressions.place(EntryPlace::of(text, &rule.name), &rule.text)?,
-                not: expressions.place(EntryPlace::of(text, &rule.name), &rule.not)?,
-                name: rule.name.into_inner().into(),
-                providers: rule.provider,
-                codes: rule.code,
-                enhanced: rule.enhanced.iter().filter_map(|text| EnhancedPattern::parse(text)).collect(),
-                cause: rule.cause,
-                confidence: rule.confidence,
-            });
+        let built_in = if file.extends { Some(file::read(DEFAULT_RULES)?) } else { None };
+        let mut entries = CompiledEntries::default();
+        entries.add(text, file)?;
+        if let Some(built_in) = built_in {
+            entries.add(DEFAULT_RULES, built_in)?;
         }
-        let mut block_lists = Vec::with_capacity(file.block_list.len());
-        for list in file.block_list {
-            let texts = expressions.place(EntryPlace::of(text, &list.name), &list.text)?;
-            block_lists.push(CompiledBlockList { name: list.name.into_inner().into(), texts });
-        }
-        let patterns = RegexSetBuilder::new(&expressions.all)
+        let patterns = RegexSetBuilder::new(&entries.expressions.all)
             .case_insensitive(true)
             .size_limit(COMPILED_BYTES_MAX)
             .dfa_size_limit(STATES_BYTES_MAX)
             .build()
             .map_err(|error| BounceRuleError::Patterns(error.to_string()))?;
-        Ok(BounceRules { rules, patterns, block_lists })
+        Ok(BounceRules { rules: entries.rules, patterns, block_lists: entries.block_lists })
     }
 
     /// The built-in rules.
@@ -145,6 +162,11 @@ impl BounceRules {
     /// Names of all rules, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.rules.iter().map(|rule| &*rule.name)
+    }
+
+    /// Whether the rules file has this block list: any host can name others.
+    pub fn has_block_list(&self, name: &str) -> bool {
+        self.block_lists.iter().any(|list| *list.name == *name)
     }
 
     /// The cause of a reply.

@@ -118,6 +118,13 @@ fn faults_of_a_file_are_named() {
         (rule(&format!("code = [200]\n{good}")), "is not from 400 to 599"),
         (rule("code = [550]\ncause = \"unknown\"\nconfidence = 5"), "must not be \"unknown\""),
         (rule("code = [550]\ncause = \"full\"\nconfidence = 0"), "is not from 1 to 100"),
+        (rule("code = [550]\ncause = \"full\"\nconfidence = 300"), "`confidence` 300 is not from 1 to 100"),
+        (rule("code = [550]\ncause = \"fuller\"\nconfidence = 5"), "did you mean \"full\"?"),
+        (rule("code = [550]\ncause = \"nomailbox\"\nconfidence = 5"), "did you mean \"no_mailbox\"?"),
+        (rule("code = [550]\ncause = \"zebra\"\nconfidence = 5"), "is not one of no_mailbox, full,"),
+        (rule(&format!("provider = [\"not a domain\"]\n{good}")), "\"not a domain\" is not a domain such as"),
+        (rule(&format!("provider = [\"@example.net\"]\n{good}")), "is not a domain such as"),
+        (rule(&format!("text = 5\n{good}")), "expected a string or a list of strings"),
         (rule(&format!("code = [550]\nkode = 5\n{good}")), "kode"),
         (format!("{0}{0}", rule(&format!("code = [550]\n{good}"))), "a name of its own"),
     ] {
@@ -128,11 +135,30 @@ fn faults_of_a_file_are_named() {
         (format!("\n\n{}", rule(good)), 4),
         (format!("{}\n{}", rule(&format!("code = [550]\n{good}")), "[[rule]]\nname = \"b\"\nkode = 1\n"), 9),
         ("\n[[block_list]]\nname = \"x\"\ntext = [\"\"]".to_owned(), 3),
+        (rule("code = [550]\ncause = \"fuller\"\nconfidence = 5"), 4),
+        (rule("code = [550]\ncause = \"full\"\nconfidence = 500"), 5),
+        (rule(&format!("provider = [\n\"a.example\",\n\"b c\"]\n{good}")), 5),
     ] {
         assert_eq!(BounceRules::parse(&text).unwrap_err().line(), line, "{text}");
     }
     let long = " ".repeat(FILE_BYTES_MAX + 1);
     assert_eq!(BounceRules::parse(&long).unwrap_err(), BounceRuleError::TooLarge);
+}
+
+#[test]
+fn own_rules_go_before_the_built_in_ones_or_replace_them() {
+    let own = "[[rule]]\nname = \"own\"\nprovider = [\"example.net\", \"192.0.2.1\"]\ntext = \"no such user\"\n\
+               cause = \"policy\"\nconfidence = 5\n[[block_list]]\nname = \"Own\"\ntext = \"zyx\"\n";
+    let found = |rules: &BounceRules, host: &str| {
+        rules.classify(&BounceReply { text: "550 5.1.1 No such user", host, ..BounceReply::default() }).cause
+    };
+    let (replaced, extended) = (BounceRules::parse(own), BounceRules::parse(&format!("extends = true\n{own}")));
+    let (replaced, extended) = (replaced.unwrap(), extended.unwrap());
+    assert_eq!((found(&replaced, "mx.example.net"), found(&replaced, "mx.example.org")), (Policy, Unknown));
+    assert_eq!((found(&extended, "mx.example.net"), found(&extended, "mx.example.org")), (Policy, NoMailbox));
+    assert_eq!((replaced.len(), extended.len()), (1, rules().len() + 1));
+    assert!(extended.has_block_list("Own") && extended.has_block_list("Spamhaus"));
+    assert!(!replaced.has_block_list("Spamhaus"));
 }
 
 proptest! {

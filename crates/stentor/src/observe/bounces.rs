@@ -125,8 +125,16 @@ fn written(text: &str, complete: bool) -> Result<bool, CommandError> {
 
 /// The rules of `--rules`, else those of the server's configuration; `None`: the built-in ones.
 fn rules(options: &Options) -> Result<Option<BounceRules>, String> {
-    let Some(path) = options.rules.clone().or_else(|| rules_of_server(options)) else { return Ok(None) };
-    stentor_config::bounce_rules(&path).map(Some).map_err(|error| match &error {
+    if let Some(path) = &options.rules {
+        return read_rules(path).map(Some);
+    }
+    let Some(path) = rules_of_server(options) else { return Ok(None) };
+    // Bounces are looked into while the file is being corrected, too.
+    Ok(read_rules(&path).map_err(|why| eprintln!("warning: {why}; the built-in rules are used")).ok())
+}
+
+fn read_rules(path: &Path) -> Result<BounceRules, String> {
+    stentor_config::bounce_rules(path).map_err(|error| match &error {
         RulesFileError::Rules(fault) if fault.line() > 0 => format!("{}:{}: {error}", path.display(), fault.line()),
         _ => format!("{}: {error}", path.display()),
     })
@@ -196,8 +204,8 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
     if !blocked.is_empty() {
         out.push_str("\nReplies about our reputation\n replies  source           block list      last reply\n");
         for blocked in blocked.iter().take(limit) {
-            let name = |text: &str| if text.is_empty() { "-".to_owned() } else { printable(text, 80) };
-            let (source, list) = (name(&blocked.source), name(&blocked.block_list));
+            let name = |text: &str, absent: &str| printable(if text.is_empty() { absent } else { text }, 80);
+            let (source, list) = (name(&blocked.source, "default"), name(&blocked.block_list, "-"));
             let sample = printable(&blocked.sample, REPLY_BYTES_SHOWN);
             let _ = writeln!(out, "{:>8}  {source:<15}  {list:<14}  {sample}", blocked.replies);
         }

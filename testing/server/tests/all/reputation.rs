@@ -90,6 +90,27 @@ fn complaints_raise_an_alarm_and_survive_a_kill() {
     wait_until("the alarm again", || has(&server, "complaints", "list news"));
 }
 
+/// Who has left a list, or is suppressed by an operator, can complain about an earlier post: once.
+#[test]
+fn complaints_of_suppressed_people_count() {
+    let host = host();
+    let server = newsletter(&host).start();
+    post(&server, 3);
+    for (name, reason) in [("ann", "unsubscribe"), ("bob", "operator")] {
+        let address = format!("{name}@host.example");
+        server.ask(&["suppress", "add", &address, "--list", "news", "--reason", reason]).expect("it is added");
+        let complaint = complaint(&path(&host, name));
+        for proof in ["proven", "repeated"] {
+            server.smtp().send("fbl@host.example", &["news-bounces@lists.test"], complaint.as_bytes()).expect(250);
+            server.wait_log(&[&format!("to=<{address}>, {proof}, action=complained")]);
+        }
+    }
+    let listed = server.operator(&["suppress", "list", "--reason", "complaint"]);
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(text.contains("ann@host.example") && text.contains("bob@host.example"), "{text}");
+    wait_until("both count", || report(&server).iter().any(|row| row["subject"] == "list" && row["complaints"] == 2));
+}
+
 /// Whoever reads a list's bounces sees for whom they are.
 #[test]
 fn owners_see_whom_a_report_is_about() {
@@ -161,4 +182,7 @@ fn bounce_rules_are_replaced_by_a_reload() {
     assert!(!checked.status.success() && text.contains("bounce-rules.toml:4:"), "{text}");
     send("550 flurble three");
     server.wait_log(&["cause=full, rule=own", "flurble three"]);
+    let shown = server.operator(&["bounces"]);
+    let why = String::from_utf8_lossy(&shown.stderr).into_owned();
+    assert!(shown.status.success() && why.contains("bounce-rules.toml:4:") && why.contains("built-in"), "{why}");
 }
