@@ -16,7 +16,7 @@ use super::raw::Context;
 use super::tables::{ListSpot, Tables};
 
 /// Placeholder for a client outside all networks.
-const ANYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+pub(super) const ANYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Builds the policy, or reports why that is impossible.
 pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], tables: &Tables) -> Option<Arc<Policy>> {

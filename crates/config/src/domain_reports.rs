@@ -1,9 +1,15 @@
 //! `[tls_reports]` and `[dmarc_reports]`: whether domains get the reports that they request (RFC 8460, RFC 9990), the
 //! sender of reports, and the address to which others send theirs.
 
-use stentor_mail::address::Address;
+use std::ops::Range;
 
-use super::raw::Section;
+use stentor_mail::address::Address;
+use stentor_policy::AddressClass;
+use stentor_rules::Rulebook;
+
+use super::cross::ANYBODY;
+use super::dkim::DkimConfig;
+use super::raw::{Context, Section};
 
 /// Maximum characters of the organization's name.
 const ORGANIZATION_CHARS_MAX: usize = 200;
@@ -34,16 +40,52 @@ pub(super) fn read_tls(section: Section<'_>) -> Option<ReportSenderConfig> {
     found
 }
 
+/// Positions of `address` and `from`.
+pub(super) struct AddressSpans {
+    address: Range<usize>,
+    from: Range<usize>,
+}
+
+/// Warns of addresses that cannot work.
+pub(super) fn check(
+    context: &Context<'_>,
+    (config, spans): (&DmarcReportsConfig, AddressSpans),
+    rules: &Rulebook,
+    dkim: &[DkimConfig],
+) {
+    if let Some(address) = &config.address {
+        let in_tables = rules.addresses.has_tables() || !rules.relay_domains.tables.is_empty();
+        let is_refused = matches!(rules.policy.rcpt(ANYBODY, address), AddressClass::Refuse(_));
+        let is_relayed = !rules.policy.is_local_domain(address.domain()) && rules.is_ours(address);
+        if is_refused && !is_relayed && !in_tables {
+            let message = format!(
+                "no reports arrive: {address} is no address here; name a list or an alias, or an address of a domain in \
+                 `relay`"
+            );
+            context.warn(spans.address, message);
+        }
+    }
+    let domain = config.sender.as_ref().map_or("", |sender| sender.from.domain());
+    if !domain.is_empty() && !dkim.iter().any(|signing| signing.authors && signing.covers(domain)) {
+        let message = format!(
+            "reports have no DKIM signature of {domain}: receivers drop them unless its SPF record permits this server; \
+             `stentor dkim new {domain}` makes keys and prints the section for them"
+        );
+        context.warn(spans.from, message);
+    }
+}
+
 /// Reads `[dmarc_reports]`. `is_evaluated`: DMARC is evaluated for incoming mail.
-pub(super) fn read_dmarc(section: Section<'_>, is_evaluated: bool) -> DmarcReportsConfig {
+pub(super) fn read_dmarc(section: Section<'_>, is_evaluated: bool) -> (DmarcReportsConfig, AddressSpans) {
     let address = address(&section, "address");
     let sender = sender(&section, "[dmarc_reports]");
     if sender.is_some() && !is_evaluated {
         let message = "no reports are sent: [message_authentication] does not evaluate DMARC";
         section.context.warn(section.span.clone(), message);
     }
+    let spans = AddressSpans { address: section.span_of("address"), from: section.span_of("from") };
     section.finish();
-    DmarcReportsConfig { sender, address }
+    (DmarcReportsConfig { sender, address }, spans)
 }
 
 fn sender(section: &Section<'_>, name: &str) -> Option<ReportSenderConfig> {
@@ -80,4 +122,35 @@ fn address(section: &Section<'_>, key: &'static str) -> Option<Address> {
             None
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::check_text;
+
+    fn warnings(reports: &str) -> String {
+        let text = format!(
+            "hostname = \"mx.test\"\n[domains]\nrelay = [\"relayed.test\"]\n[aliases]\n\"dmarc@our.test\" = [\"x@y.test\"]\n\
+             [message_authentication]\ncheck = true\ndmarc = \"tag\"\n[dmarc_reports]\n{reports}"
+        )
+        .replace("[domains]", "[domains]\nlocal = [\"our.test\"]");
+        let found = check_text(Path::new("stentor.toml"), &text).map_or_else(|found| found, |config| config.warnings);
+        let found = found.iter().map(ToString::to_string);
+        found.filter(|one| one.contains("report")).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn addresses_that_cannot_work_are_named() {
+        for address in ["dmarc@our.test", "any@relayed.test"] {
+            assert_eq!(warnings(&format!("address = \"{address}\"")), "");
+        }
+        for address in ["other@our.test", "dmarc@elsewhere.test"] {
+            let found = warnings(&format!("address = \"{address}\""));
+            assert!(found.contains(&format!("no reports arrive: {address} is no address here")), "{found}");
+        }
+        let found = warnings("organization = \"Us\"\nfrom = \"dmarc@our.test\"");
+        assert!(found.contains("reports have no DKIM signature of our.test"), "{found}");
+    }
 }

@@ -186,6 +186,9 @@ pub struct Core {
     pub held: LongestHold,
     /// Limits DSNs being built at once: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
+    /// Held while DMARC reports of others are read, one message at a time: they are small on the wire and large in
+    /// memory.
+    pub report_reading: Arc<tokio::sync::Semaphore>,
     /// MTA-STS policies of domains.
     pub policies: self::sts::StsPolicies,
     /// Access tokens for smart hosts.
@@ -292,6 +295,7 @@ impl Core {
             actor: parts.actor,
             held: LongestHold::default(),
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
+            report_reading: Arc::new(tokio::sync::Semaphore::new(1)),
             policies: self::sts::StsPolicies::default(),
             tokens: stentor_oauth::Tokens::default(),
             known: self::host_knowledge::HostKnowledge::default(),

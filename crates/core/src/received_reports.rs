@@ -1,17 +1,23 @@
 //! DMARC reports that others sent about our domains: a compressed XML file each, in `data_dir/dmarc_received`.
 //!
 //! Promise: a report that was kept survives a power cut; one that comes again replaces itself. The folder is bounded by
-//! [`FILES_MAX`] and [`FOLDER_BYTES_MAX`]; the files that came first make space. Files are complete: readers need no
+//! [`FILES_MAX`] and [`FOLDER_BYTES_MAX`]; the oldest files of the reporter who has most make space. Files are complete: readers need no
 //! lock. All functions block.
 //!
 //! Failure: an error of the file system, which the caller reports; an unreadable file is counted and skipped.
 
-use std::fs::{self, DirEntry};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use stentor_config::Config;
 use stentor_domain_reports::dmarc::{AggregateReport, XML_BYTES_MAX, compressed_xml, read_reports};
+use stentor_domain_reports::likely_organization;
+use stentor_mail::address::Address;
+use stentor_mail::domain::is_at_or_below;
 
 use crate::files::{read, replace};
 
@@ -27,49 +33,111 @@ const EXTENSION: &str = "xml.gz";
 struct KeptFile {
     changed: SystemTime,
     bytes: u64,
-    entry: DirEntry,
+    path: PathBuf,
 }
 
-/// Stores a report durably.
-///
-/// # Errors
-/// It is not stored.
-pub fn keep(data_dir: &Path, report: &AggregateReport) -> io::Result<()> {
-    let folder = data_dir.join(FOLDER);
-    match fs::create_dir(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+impl KeptFile {
+    /// Hash of who sent it, the beginning of its name.
+    fn reporter(&self) -> &[u8] {
+        let name = self.path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
+        name.split(|octet| *octet == b'-').next().unwrap_or_default()
     }
-    let octets = compressed_xml(report);
-    make_space(&folder, octets.len() as u64)?;
-    replace(&folder.join(format!("{}.{EXTENSION}", report.key())), &octets, 0o600)
 }
 
-/// Removes the oldest files until another of this size fits.
-fn make_space(folder: &Path, bytes: u64) -> io::Result<()> {
-    let mut files = kept_files(folder)?;
-    files.sort_by_key(|file| file.changed);
-    let (mut count, mut sum) = (files.len(), files.iter().map(|file| file.bytes).sum::<u64>());
-    for file in files {
-        if count < FILES_MAX && sum + bytes <= FOLDER_BYTES_MAX {
-            break;
+/// The folder, while the reports of a message are stored: it is listed once.
+pub struct ReportFolder {
+    path: PathBuf,
+    files: Vec<KeptFile>,
+}
+
+impl ReportFolder {
+    /// # Errors
+    /// The folder cannot be made or read.
+    pub fn open(data_dir: &Path) -> io::Result<ReportFolder> {
+        let path = data_dir.join(FOLDER);
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
         }
-        fs::remove_file(file.entry.path())?;
-        (count, sum) = (count - 1, sum - file.bytes);
+        let files = kept_files(&path)?;
+        Ok(ReportFolder { path, files })
     }
-    Ok(())
+
+    /// Stores a report durably. `reporter`: who sent it, as far as that is known. `false`: it is too large.
+    ///
+    /// # Errors
+    /// It is not stored.
+    pub fn keep(&mut self, reporter: &str, report: &AggregateReport) -> io::Result<bool> {
+        let Some(octets) = compressed_xml(report) else { return Ok(false) };
+        let path = self.path.join(format!("{}.{EXTENSION}", report.key(reporter)));
+        self.files.retain(|file| file.path != path);
+        let bytes = octets.len() as u64;
+        self.make_space(bytes)?;
+        replace(&path, &octets, 0o600)?;
+        self.files.push(KeptFile { changed: SystemTime::now(), bytes, path });
+        Ok(true)
+    }
+
+    /// Removes the oldest file of whoever has most, until another of this size fits: one who floods the folder makes
+    /// space for its own.
+    fn make_space(&mut self, bytes: u64) -> io::Result<()> {
+        loop {
+            let is_crowded = self.files.len() >= FILES_MAX;
+            if !is_crowded && self.files.iter().map(|file| file.bytes).sum::<u64>() + bytes <= FOLDER_BYTES_MAX {
+                return Ok(());
+            }
+            let mut shares: HashMap<&[u8], u64> = HashMap::new();
+            for file in &self.files {
+                *shares.entry(file.reporter()).or_default() += if is_crowded { 1 } else { file.bytes };
+            }
+            let first = |file: &&KeptFile| (Reverse(shares[file.reporter()]), file.changed);
+            let Some(removed) = self.files.iter().min_by_key(first).map(|file| file.path.clone()) else {
+                return Ok(());
+            };
+            match fs::remove_file(&removed) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => self.files.retain(|file| file.path != removed),
+            }
+        }
+    }
 }
 
 fn kept_files(folder: &Path) -> io::Result<Vec<KeptFile>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let metadata = entry.metadata()?;
-        if entry.file_name().as_encoded_bytes().ends_with(EXTENSION.as_bytes()) {
-            files.push(KeptFile { changed: metadata.modified()?, bytes: metadata.len(), entry });
+        if !entry.file_name().as_encoded_bytes().ends_with(EXTENSION.as_bytes()) {
+            continue;
+        }
+        match entry.metadata() {
+            // It has made space meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            metadata => {
+                let metadata = metadata?;
+                files.push(KeptFile { changed: metadata.modified()?, bytes: metadata.len(), path: entry.path() });
+            }
         }
     }
     Ok(files)
+}
+
+/// Whether reports about a domain are about ours: it is one that the configuration names, or below it, or above it in the
+/// same organization.
+pub fn is_own_domain(config: &Config, domain: &str) -> bool {
+    let is_related = |own: &str| {
+        is_at_or_below(domain, own) || (is_at_or_below(own, domain) && is_at_or_below(domain, likely_organization(own)))
+    };
+    let address = config.dmarc_reports.address.iter().map(Address::domain);
+    let senders = config.sending.senders.iter().map(|(domain, _)| domain.as_str());
+    // A pattern of subdomains begins with a dot.
+    let relayed = config.rules.relay_domains.patterns();
+    let relayed = relayed.iter().map(|pattern| pattern.trim_start_matches('.'));
+    let mut all = (config.rules.own_domains())
+        .chain(relayed)
+        .chain(config.dkim.iter().map(|signing| signing.domain.as_str()))
+        .chain(senders)
+        .chain(address);
+    all.any(is_related)
 }
 
 /// Passes all reports that were kept; returns the number of unreadable files. Without a folder there are none.
@@ -84,7 +152,7 @@ pub fn each_kept(data_dir: &Path, sink: &mut dyn FnMut(&AggregateReport)) -> io:
     };
     let mut unreadable = 0;
     for file in files {
-        let octets = match read(&file.entry.path(), XML_BYTES_MAX) {
+        let octets = match read(&file.path, XML_BYTES_MAX) {
             // Another report has taken its space meanwhile.
             Ok(None) => continue,
             Ok(Some(octets)) => octets,
@@ -101,6 +169,8 @@ pub fn each_kept(data_dir: &Path, sink: &mut dyn FnMut(&AggregateReport)) -> io:
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use stentor_domain_reports::dmarc::PublishedPolicy;
 
     use super::*;
@@ -126,25 +196,43 @@ mod tests {
             (ids.join(" "), unreadable)
         };
         assert_eq!(ids(), (String::new(), 0));
+        let mut kept = ReportFolder::open(folder.path()).unwrap();
         for id in ["1", "2", "1"] {
-            keep(folder.path(), &report(id)).unwrap();
+            assert!(kept.keep("a.test", &report(id)).unwrap());
         }
+        assert_eq!(kept.files.len(), 2);
         assert_eq!(ids(), ("1 2".to_owned(), 0));
         fs::write(folder.path().join(FOLDER).join("x.xml.gz"), "damaged").unwrap();
         assert_eq!(ids(), ("1 2".to_owned(), 1));
     }
 
     #[test]
-    fn the_oldest_files_make_space() {
+    fn who_fills_the_folder_makes_space() {
         let folder = tempfile::tempdir().unwrap();
-        keep(folder.path(), &report("new")).unwrap();
+        let mut kept = ReportFolder::open(folder.path()).unwrap();
         let of_folder = folder.path().join(FOLDER);
-        // Sparse: only its length counts.
-        let large = fs::File::create(of_folder.join("old.xml.gz")).unwrap();
-        large.set_len(FOLDER_BYTES_MAX).unwrap();
-        large.set_modified(SystemTime::UNIX_EPOCH).unwrap();
-        keep(folder.path(), &report("newer")).unwrap();
-        assert!(!of_folder.join("old.xml.gz").exists());
-        assert_eq!(kept_files(&of_folder).unwrap().len(), 2);
+        let file = |name: &str, bytes, changed| {
+            let file = fs::File::create(of_folder.join(name)).unwrap();
+            // Sparse: only its length counts.
+            file.set_len(bytes).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(changed)).unwrap();
+        };
+        kept.keep("small.test", &report("1")).unwrap();
+        file("flood-1.xml.gz", FOLDER_BYTES_MAX / 2, 9);
+        file("flood-2.xml.gz", FOLDER_BYTES_MAX / 2, 8);
+        file("old-1.xml.gz", 1, 1);
+        let mut kept = ReportFolder::open(folder.path()).unwrap();
+        kept.keep("small.test", &report("2")).unwrap();
+        let is_there = |name: &str| of_folder.join(name).exists();
+        assert!(is_there("flood-1.xml.gz") && !is_there("flood-2.xml.gz") && is_there("old-1.xml.gz"));
+        assert_eq!(kept.files.len(), 4);
+        for number in kept.files.len()..FILES_MAX {
+            let path = of_folder.join(format!("many-{number}"));
+            kept.files.push(KeptFile { changed: SystemTime::now(), bytes: 0, path });
+        }
+        // A file that is gone is no failure.
+        kept.keep("small.test", &report("3")).unwrap();
+        assert_eq!(kept.files.iter().filter(|file| file.reporter() == b"many").count(), FILES_MAX - 5);
+        assert!(is_there("flood-1.xml.gz") && is_there("old-1.xml.gz"));
     }
 }

@@ -1,7 +1,8 @@
 //! Counts for the reports of a day (UTC), by domain, in bounded memory.
 //!
 //! Domains beyond [`DOMAINS_MAX`] get no report for this day. Since others choose the data, no new texts are stored
-//! beyond [`OCTETS_MAX`]; its [`DayCount`] decides what a domain counted before still records.
+//! beyond [`OCTETS_MAX`], and an organization has at most [`DayCount::ORGANIZATION_DOMAINS_MAX`] domains; the
+//! [`DayCount`] decides what a domain counted before still records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ const DELAY_MS_MAX: u64 = 4 * 3_600_000;
 pub trait DayCount: Clone + Default + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// First line of the file.
     const HEAD: &'static str;
+    /// Maximum domains of one organization ([`likely_organization`]) in a day.
+    const ORGANIZATION_DOMAINS_MAX: u32;
 
     /// Octets of its texts.
     fn octets(&self) -> usize;
@@ -42,6 +45,8 @@ pub trait DayCount: Clone + Default + Serialize + DeserializeOwned + Send + Sync
 #[derive(Debug, Clone)]
 pub struct DailyCounts<C> {
     days: BTreeMap<u64, HashMap<String, Arc<C>, foldhash::fast::RandomState>>,
+    /// Domains of each organization that were counted in a day, by its hash.
+    organizations: BTreeMap<u64, HashMap<u64, u32, foldhash::fast::RandomState>>,
     /// Octets of all texts.
     octets: usize,
     /// Events of domains beyond the limit, since the start.
@@ -51,7 +56,13 @@ pub struct DailyCounts<C> {
 
 impl<C> Default for DailyCounts<C> {
     fn default() -> DailyCounts<C> {
-        DailyCounts { days: BTreeMap::new(), octets: 0, uncounted: 0, is_changed: false }
+        DailyCounts {
+            days: BTreeMap::new(),
+            organizations: BTreeMap::new(),
+            octets: 0,
+            uncounted: 0,
+            is_changed: false,
+        }
     }
 }
 
@@ -75,15 +86,30 @@ pub fn delay_ms(domain: &str) -> u64 {
     fnv1a(&[domain]) % DELAY_MS_MAX
 }
 
+/// The domain under which others can make up any number of names, as its labels suggest: the last two, or three below
+/// such as `co.uk`. Good enough for limits; who really has a domain is known by its records alone.
+pub fn likely_organization(domain: &str) -> &str {
+    let mut labels = domain.rsplitn(4, '.');
+    let (Some(last), Some(second), Some(third)) = (labels.next(), labels.next(), labels.next()) else { return domain };
+    let is_by_country = last.len() == 2 && second.len() <= 3;
+    let bytes = last.len() + 1 + second.len() + if is_by_country { 1 + third.len() } else { 0 };
+    &domain[domain.len() - bytes..]
+}
+
 impl<C: DayCount> DailyCounts<C> {
     /// Changes today's count of a domain. `change` gets whether new texts may be stored, and returns the number of
     /// octets added.
     pub fn update(&mut self, domain: &str, now: u64, change: impl FnOnce(&mut C, bool) -> usize) {
         let has_space = self.octets < OCTETS_MAX;
         let day = self.days.entry(day_of(now)).or_default();
-        if !day.contains_key(domain) && (day.len() >= DOMAINS_MAX || !has_space) {
-            self.uncounted += 1;
-            return;
+        if !day.contains_key(domain) {
+            let organizations = self.organizations.entry(day_of(now)).or_default();
+            let of_organization = organizations.entry(fnv1a(&[likely_organization(domain)])).or_default();
+            if day.len() >= DOMAINS_MAX || !has_space || *of_organization >= C::ORGANIZATION_DOMAINS_MAX {
+                self.uncounted += 1;
+                return;
+            }
+            *of_organization += 1;
         }
         self.is_changed = true;
         self.octets += change(Arc::make_mut(day.entry_ref(domain).or_default()), has_space);
@@ -122,13 +148,16 @@ impl<C: DayCount> DailyCounts<C> {
         }
         if domains.is_empty() {
             self.days.remove(&day);
+            self.organizations.remove(&day);
         }
     }
 
     /// Drops counts that could not be reported within two days after their day; returns their number. A report is due
     /// up to four hours after its day and must be tried for 24 hours from then (RFC 8460 5.4), which exceeds one day.
     pub fn give_up(&mut self, now: u64) -> usize {
-        let kept = self.days.split_off(&day_of(now).saturating_sub(2));
+        let first = day_of(now).saturating_sub(2);
+        self.organizations = self.organizations.split_off(&first);
+        let kept = self.days.split_off(&first);
         let given_up = std::mem::replace(&mut self.days, kept);
         let octets: usize = given_up.values().flat_map(HashMap::values).map(|count| count.octets()).sum();
         self.octets = self.octets.saturating_sub(octets);
@@ -185,6 +214,8 @@ impl<C: DayCount> DailyCounts<C> {
             let domains = counts.days.entry(day).or_default();
             if domains.len() < DOMAINS_MAX && counts.octets < OCTETS_MAX {
                 counts.octets += count.octets();
+                let organizations = counts.organizations.entry(day).or_default();
+                *organizations.entry(fnv1a(&[likely_organization(&domain)])).or_default() += 1;
                 domains.insert(domain, Arc::new(count));
             }
         }

@@ -10,7 +10,9 @@ mod destination;
 pub mod dmarc;
 mod document;
 
-pub use daily::{CountsError, DAY_MS, DOMAINS_MAX, DailyCounts, DayCount, OCTETS_MAX, day_of, delay_ms};
+pub use daily::{
+    CountsError, DAY_MS, DOMAINS_MAX, DailyCounts, DayCount, OCTETS_MAX, day_of, delay_ms, likely_organization,
+};
 pub use destination::ReportDestination;
 pub use document::{DomainReport, ReportForm, Submitter};
 

@@ -230,6 +230,14 @@ impl Memory {
         Some(Reservation { stranger: None, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
+    /// Takes memory for work on a message if it is free now: at most half of the budget, as the message holds a part of it
+    /// already. `None`: there is none.
+    pub fn take(&self, bytes: u64) -> Option<Reservation> {
+        let bodies = self.bodies.try_take(bytes.min(u64::from(self.bodies.units_max) * UNIT_BYTES / 2), None)?;
+        let streamed = Arc::clone(&self.streamed);
+        Some(Reservation { stranger: None, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
+    }
+
     /// Counts a piece of a large body. A trusted client's undeclared body reserves room for the largest message at its
     /// first piece, and briefly waits for it while the client's octets wait, too. A body larger than declared, or
     /// another client's, only gets free room: nobody waits while holding what others need. `false`: there is no room,
@@ -320,6 +328,17 @@ mod tests {
         drop(first);
         assert_eq!((memory.streamed(), memory.streamed_peak()), (0, 5 * MIB));
         assert!(memory.reserve(Some(10 * MIB)).await.is_some(), "all is given back");
+    }
+
+    #[test]
+    fn work_takes_what_is_free_and_at_most_half() {
+        let memory = Memory::new(64 * MIB, 10 * MIB, 5 * MIB);
+        let first = memory.take(1024 * MIB).unwrap();
+        assert!(memory.begin(client(1)).is_some(), "clients keep the other half");
+        let second = memory.take(32 * MIB).unwrap();
+        assert!(memory.take(1).is_none() && memory.begin(client(1)).is_none());
+        drop((first, second));
+        assert!(memory.take(32 * MIB).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,10 +18,10 @@ mod unpack;
 mod write;
 
 pub use count::{DmarcCount, DmarcCounts, MessageCounter, ROWS_MAX};
-pub use read::{REPORT_ROWS_MAX, ReportError, XML_BYTES_MAX, read_xml};
+pub use read::{REPORT_BYTES_MAX, REPORT_ROWS_MAX, ReportError, XML_BYTES_MAX, read_xml};
 pub use report::{
     AggregateReport, DkimEntry, OverrideReason, PublishedPolicy, ReportDisposition, ReportRow, RowCount, SpfEntry,
 };
 pub use sums::{DmarcSums, DomainSums, MessageSums, SOURCES_MAX, SourceSums};
-pub use unpack::{ATTACHMENT_BYTES_MAX, read_reports};
+pub use unpack::{ATTACHMENT_BYTES_MAX, each_report, read_reports};
 pub use write::{compressed_xml, dmarc_report, write_xml};

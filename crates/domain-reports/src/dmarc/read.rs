@@ -1,32 +1,36 @@
 //! Reads a report from XML: that of RFC 9990, of RFC 7489, and of the drafts that many still send.
 //!
-//! Promise: one pass, in memory bounded by [`XML_BYTES_MAX`] and [`REPORT_ROWS_MAX`], for any octets. Document
-//! types are refused, so no entity expands; unknown elements and extensions are ignored.
+//! Promise: one pass; a report takes at most [`REPORT_BYTES_MAX`] of memory, whatever is read: empty elements are small
+//! in XML and large in memory. Entities of a document type are refused, so nothing expands. Unknown elements and those
+//! of extensions are ignored.
 //!
 //! Failure: [`ReportError`]; nothing of the report is used.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::net::IpAddr;
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
+use super::count::octets_of;
 use super::report::{
     AggregateReport, DkimEntry, OverrideReason, PublishedPolicy, ReportDisposition, ReportRow, RowCount, SpfEntry,
     is_text,
 };
 
-/// Maximum octets of a report after decompression.
-pub const XML_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// Maximum octets after decompression of all reports in a file or message.
+pub const XML_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Maximum octets of a report in memory.
+pub const REPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum rows of one report.
-pub const REPORT_ROWS_MAX: usize = 100_000;
+pub const REPORT_ROWS_MAX: usize = 20_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
 /// Octets kept of an element's text.
 const TEXT_BYTES_MAX: usize = 512;
 /// Maximum signatures and reasons of a row, and errors of a report.
-const ITEMS_MAX: usize = 100;
+const ITEMS_MAX: usize = 10;
 /// Maximum messages of a row: sums of all rows stay far below 64 bits.
 const MESSAGES_MAX: u64 = 1_000_000_000_000;
 
@@ -43,6 +47,8 @@ pub enum ReportError {
     Depth,
     #[error("larger than {} MiB after decompression", XML_BYTES_MAX / 1024 / 1024)]
     Size,
+    #[error("its records need more than {} MiB of memory", REPORT_BYTES_MAX / 1024 / 1024)]
+    Memory,
     #[error("more than {REPORT_ROWS_MAX} records")]
     Rows,
     #[error("<{0}> is missing")]
@@ -62,8 +68,13 @@ pub enum ReportError {
 /// # Errors
 /// It is no report, or exceeds a limit.
 pub fn read_xml(input: impl Read) -> Result<AggregateReport, ReportError> {
+    read_within(input, &mut { XML_BYTES_MAX })
+}
+
+/// Reads a report of at most `left` octets, and takes its size from them.
+pub(super) fn read_within(input: impl Read, left: &mut u64) -> Result<AggregateReport, ReportError> {
     // One more octet than allowed shows that there are too many.
-    let mut reader = Reader::from_reader(BufReader::new(input.take(XML_BYTES_MAX + 1)));
+    let mut reader = Reader::from_reader(BufReader::new(input.take(*left + 1)));
     reader.config_mut().expand_empty_elements = true;
     // Names of organizations that are not escaped.
     reader.config_mut().allow_dangling_amp = true;
@@ -74,7 +85,7 @@ pub fn read_xml(input: impl Read) -> Result<AggregateReport, ReportError> {
         let event = match reader.read_event_into(&mut buffer) {
             Ok(event) => event,
             Err(quick_xml::Error::Io(error)) => return Err(ReportError::Compressed(error.to_string())),
-            Err(_) if is_over(&reader) => return Err(ReportError::Size),
+            Err(_) if reader.buffer_position() > *left => return Err(ReportError::Size),
             Err(error) => return Err(ReportError::Xml(error.to_string())),
         };
         match event {
@@ -87,15 +98,13 @@ pub fn read_xml(input: impl Read) -> Result<AggregateReport, ReportError> {
                 _ => parser.text(resolve_predefined_entity(&reference).unwrap_or("?")),
             },
             Event::DocType(_) => return Err(ReportError::DocumentType),
-            Event::Eof if is_over(&reader) => return Err(ReportError::Size),
-            Event::Eof => return parser.finish(),
+            Event::Eof => {
+                *left = left.checked_sub(reader.buffer_position()).ok_or(ReportError::Size)?;
+                return parser.finish();
+            }
             Event::Empty(_) | Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
         }
     }
-}
-
-fn is_over<R: BufRead>(reader: &Reader<R>) -> bool {
-    reader.buffer_position() > XML_BYTES_MAX
 }
 
 #[derive(Default)]
@@ -110,6 +119,8 @@ struct ReportParser {
     report: AggregateReport,
     has_policy: bool,
     row: RowDraft,
+    /// Octets of all rows.
+    bytes: usize,
 }
 
 /// A row that is being read.
@@ -180,7 +191,9 @@ impl ReportParser {
     }
 
     fn end_row(&mut self) -> Result<(), ReportError> {
-        let row = std::mem::take(&mut self.row);
+        let mut row = std::mem::take(&mut self.row);
+        row.reasons.shrink_to_fit();
+        row.dkim.shrink_to_fit();
         let source = row.source.ok_or(ReportError::Missing("source_ip"))?;
         let messages = row.messages.ok_or(ReportError::Missing("count"))?;
         let row = ReportRow {
@@ -194,6 +207,10 @@ impl ReportParser {
             dkim: row.dkim,
             spf: row.spf,
         };
+        self.bytes += octets_of(&row);
+        if self.bytes > REPORT_BYTES_MAX {
+            return Err(ReportError::Memory);
+        }
         self.report.rows.push(RowCount { messages, row });
         Ok(())
     }

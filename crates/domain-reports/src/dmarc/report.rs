@@ -127,8 +127,9 @@ pub(super) fn is_text(c: char) -> bool {
 }
 
 impl AggregateReport {
-    /// Identifies the report: one that is sent again has the same.
-    pub fn key(&self) -> String {
-        format!("{:016x}", fnv1a(&[&self.organization, &self.email, &self.policy.domain, &self.id]))
+    /// Identifies the report of a reporter: one that is sent again has the same. It begins with the reporter's hash.
+    pub fn key(&self, reporter: &str) -> String {
+        let report = fnv1a(&[&self.organization, &self.email, &self.policy.domain, &self.id]);
+        format!("{:016x}-{report:016x}", fnv1a(&[reporter]))
     }
 }

@@ -3,12 +3,13 @@
 //! Limits: sources beyond [`SOURCES_MAX`] are in the sums of their domains alone, and domains beyond [`DOMAINS_MAX`] in
 //! none; both are counted.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use serde::Serialize;
 
 use super::report::{AggregateReport, ReportDisposition, RowCount};
+use crate::fnv1a;
 
 /// Maximum different sources.
 pub const SOURCES_MAX: usize = 100_000;
@@ -84,6 +85,10 @@ struct DomainState {
 pub struct DmarcSums {
     domains: BTreeMap<String, DomainState>,
     sources: HashMap<(String, IpAddr), SourceSums>,
+    /// Hashes of what identifies the reports.
+    known: HashSet<u64>,
+    /// Reports that were there before, in another file.
+    pub repeated: u64,
     /// Reports about domains beyond the limit.
     pub left_out: u64,
     /// Messages of sources beyond the limit.
@@ -93,6 +98,13 @@ pub struct DmarcSums {
 impl DmarcSums {
     pub fn add(&mut self, report: &AggregateReport) {
         let domain = &report.policy.domain;
+        let begin = report.begin_s.to_string();
+        let identity = fnv1a(&[&report.organization, domain, &report.id, &begin]);
+        // Some leave the id empty.
+        if !report.id.is_empty() && !self.known.insert(identity) {
+            self.repeated += 1;
+            return;
+        }
         if !self.domains.contains_key(domain) && self.domains.len() == DOMAINS_MAX {
             self.left_out += 1;
             return;
@@ -162,7 +174,10 @@ fn add_source(
         if let (true, Some(dkim)) = (sums.dkim_domain.is_empty(), row.dkim.first()) {
             sums.dkim_domain.clone_from(&dkim.domain);
         }
-        if let (true, Some(from)) = (sums.envelope_from.is_empty(), &row.envelope_from) {
+        // Without the envelope's sender, the domain of which SPF was checked is the nearest to it.
+        let from = row.envelope_from.as_ref().filter(|from| !from.is_empty());
+        let from = from.or(row.spf.as_ref().map(|spf| &spf.domain));
+        if let (true, Some(from)) = (sums.envelope_from.is_empty(), from) {
             sums.envelope_from.clone_from(from);
         }
     }

@@ -100,6 +100,21 @@ fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
+/// A message with attachments.
+fn message_of(files: &[&[u8]]) -> Vec<u8> {
+    use base64ct::{Base64, Encoding as _};
+    let mut text =
+        "From: a@b.test\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=x\r\n\r\n".to_owned();
+    for file in files {
+        text += "--x\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\r\n";
+        for line in Base64::encode_string(file).as_bytes().chunks(76) {
+            text += std::str::from_utf8(line).unwrap();
+            text += "\r\n";
+        }
+    }
+    (text + "--x--\r\n").into_bytes()
+}
+
 fn message(media_type: &str, octets: &[u8]) -> Vec<u8> {
     use base64ct::{Base64, Encoding as _};
     let text = Base64::encode_string(octets);
@@ -243,7 +258,11 @@ fn hostile_input_is_refused_with_its_reason() {
     assert_eq!(read_reports(&gzip(&[b"<feedback><!--", &bomb[..]].concat())), Err(ReportError::Size));
     let padded = [RFC_9990.as_bytes(), &bomb[..bomb.len() / 2]].concat();
     let zipped = zip(&[("a.xml", &padded), ("b.xml", &padded), ("c.xml", &padded)]);
-    assert!(matches!(read_reports(&zipped), Err(ReportError::Compressed(_))));
+    assert_eq!(read_reports(&zipped), Err(ReportError::Size));
+    // The attachments of a message have one limit together, whatever compression is used.
+    let half = gzip(&[RFC_9990.as_bytes(), &bomb[..bomb.len() / 2]].concat());
+    assert_eq!(read_reports(&message_of(&[&half])).unwrap().len(), 1);
+    assert_eq!(read_reports(&message_of(&[&half, &half])), Err(ReportError::Size));
     let deep = "<feedback>".to_owned() + &"<a>".repeat(100);
     assert_eq!(read_reports(deep.as_bytes()), Err(ReportError::Depth));
     let entity = "<!DOCTYPE f [<!ENTITY a \"aaaa\">]><feedback>&a;</feedback>";
@@ -276,11 +295,79 @@ fn hostile_input_is_refused_with_its_reason() {
     assert_eq!(read_reports(many.as_bytes()), Err(ReportError::Missing("source_ip")));
 }
 
+/// A report with these elements in each of its records.
+fn repeated(records: usize, reasons: &str, results: &str) -> Vec<u8> {
+    let head = RFC_9990.split("<record>").next().unwrap();
+    let record = format!(
+        "<record><row><source_ip>192.0.2.1</source_ip><count>1</count><policy_evaluated><disposition/>{reasons}\
+         </policy_evaluated></row><auth_results>{results}</auth_results></record>"
+    );
+    format!("{head}{}</feedback>", record.repeat(records)).into_bytes()
+}
+
+#[test]
+fn a_report_is_bounded_in_memory_and_as_it_is_kept() {
+    // Small in XML, large in memory: each element is a struct. Those beyond the limit are left out.
+    let bomb = |records| repeated(records, &"<reason/>".repeat(100), &"<dkim/>".repeat(100));
+    let report = read_xml(&bomb(100)[..]).unwrap();
+    assert!(report.rows.iter().all(|one| (one.row.dkim.len(), one.row.reasons.len()) == (10, 10)));
+    let octets = |report: &AggregateReport| report.rows.iter().map(|one| count::octets_of(&one.row)).sum::<usize>();
+    let row_bytes = octets(&report) / 100;
+    let fits = REPORT_BYTES_MAX / row_bytes;
+    assert!(fits * row_bytes <= REPORT_BYTES_MAX && bomb(fits + 1).len() < XML_BYTES_MAX as usize);
+    assert!(octets(&read_xml(&bomb(fits)[..]).unwrap()) <= REPORT_BYTES_MAX);
+    assert_eq!(read_reports(&gzip(&bomb(fits + 1))), Err(ReportError::Memory));
+    assert_eq!(read_xml(&repeated(REPORT_ROWS_MAX + 1, "", "")[..]), Err(ReportError::Rows));
+    // What grows when it is written is not kept.
+    let escaped = format!("<dkim><domain>{}</domain></dkim>", "&lt;".repeat(500)).repeat(10);
+    let written = read_xml(&repeated(1_000, "", &escaped)[..]).unwrap();
+    assert!(write_xml(&written).len() as u64 > XML_BYTES_MAX && compressed_xml(&written).is_none());
+    assert!(compressed_xml(&report).is_some_and(|kept| read_reports(&kept).unwrap() == [report]));
+}
+
+#[test]
+fn reports_beyond_the_number_are_not_read() {
+    let xml = RFC_9990.as_bytes();
+    let files: Vec<Vec<u8>> = (0..3).map(|_| gzip(xml)).collect();
+    let files: Vec<&[u8]> = files.iter().map(|file| &**file).collect();
+    let mut found = 0;
+    assert_eq!(each_report(&message_of(&files), 2, &mut |_| found += 1), Ok(()));
+    assert_eq!(found, 2);
+    // Those before one that is damaged are passed.
+    found = 0;
+    assert!(each_report(&message_of(&[files[0], b"<feedback>"]), 2, &mut |_| found += 1).is_err());
+    assert_eq!(found, 1);
+}
+
+#[test]
+fn an_organization_has_a_limit_of_counted_domains() {
+    let mut counts = DmarcCounts::default();
+    let mut count = |domain: String| counts.message(&PublishedPolicy { domain, ..policy() }, row("192.0.2.1"), NOW);
+    (0..150).for_each(|n| count(format!("{n}.evil.test")));
+    (0..150).for_each(|n| count(format!("x.org{n}.co.uk")));
+    let mut counts = DmarcCounts::read(&counts.write()).unwrap();
+    counts.message(&PublishedPolicy { domain: "more.evil.test".to_owned(), ..policy() }, row("192.0.2.1"), NOW);
+    let domains: Vec<&str> = counts.finished(NOW + DAY_MS).map(|(_, domain)| domain).collect();
+    assert_eq!(domains.iter().filter(|domain| domain.ends_with("evil.test")).count(), 100);
+    assert_eq!(domains.len(), 250);
+    for (domain, wanted) in [
+        ("a.b.test", "b.test"),
+        ("b.test", "b.test"),
+        ("test", "test"),
+        ("x.y.co.uk", "y.co.uk"),
+        ("co.uk", "co.uk"),
+        ("a.b.mail.de", "mail.de"),
+    ] {
+        assert_eq!(crate::likely_organization(domain), wanted);
+    }
+}
+
 #[test]
 fn sums_are_by_domain_and_by_source_that_fails() {
     let mut sums = DmarcSums::default();
     let report = |organization: &str, rows: Vec<RowCount>| AggregateReport {
         organization: organization.to_owned(),
+        id: "1".to_owned(),
         begin_s: 10,
         end_s: 20,
         policy: policy(),
@@ -292,7 +379,12 @@ fn sums_are_by_domain_and_by_source_that_fails() {
         "one",
         vec![RowCount { messages: 5, row: passed }, RowCount { messages: 2, row: row("192.0.2.2") }],
     ));
-    sums.add(&report("two", vec![RowCount { messages: u64::MAX, row: row("192.0.2.1") }]));
+    let without_sender = ReportRow { envelope_from: None, ..row("192.0.2.1") };
+    let two = report("two", vec![RowCount { messages: u64::MAX, row: without_sender }]);
+    sums.add(&two);
+    // The same in another file.
+    sums.add(&two);
+    assert_eq!(sums.repeated, 1);
     let [domain] = &sums.domains()[..] else { panic!() };
     assert_eq!((domain.reports, domain.reporters, domain.sums.messages), (2, 2, u64::MAX));
     assert_eq!(
@@ -302,7 +394,7 @@ fn sums_are_by_domain_and_by_source_that_fails() {
     let sources: Vec<_> =
         sums.failed_sources().into_iter().map(|one| (one.source.to_string(), one.sums.passed)).collect();
     assert_eq!(sources, [("192.0.2.1".to_owned(), 5), ("192.0.2.2".to_owned(), 0)]);
-    assert_eq!(sums.failed_sources()[1].envelope_from, "b.test");
+    assert!(sums.failed_sources().iter().all(|source| source.envelope_from == "b.test"));
 }
 
 proptest! {

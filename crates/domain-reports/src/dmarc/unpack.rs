@@ -1,9 +1,9 @@
 //! Finds reports in files and messages: XML, gzip, a zip archive, or a whole message with one of them.
 //!
-//! Promise: compressed data gives at most [`XML_BYTES_MAX`] octets for each report, and for all files of an archive
-//! together; archives are not nested. A message's attachments are kept up to [`ATTACHMENT_BYTES_MAX`] in all.
+//! Promise: all reports of a file or message have at most [`XML_BYTES_MAX`] octets together, and one of them is in memory
+//! at a time; archives are not nested. A message's attachments are kept up to [`ATTACHMENT_BYTES_MAX`] in all.
 //!
-//! Failure: one invalid report fails the whole file or message.
+//! Failure: one invalid report fails the rest of the file or message.
 
 use std::io::Read;
 
@@ -11,7 +11,7 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder};
 use rawzip::{CompressionMethod, ZipArchive};
 use stentor_mime::walk::{Part, Visitor, Walker};
 
-use super::read::{ReportError, XML_BYTES_MAX, read_xml};
+use super::read::{ReportError, XML_BYTES_MAX, read_within};
 use super::report::AggregateReport;
 
 /// Maximum octets of a message's attachments.
@@ -21,55 +21,88 @@ const FILES_MAX: usize = 16;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads all reports in a file or message.
+/// Reads all reports in a file or message, up to [`FILES_MAX`].
 ///
 /// # Errors
 /// There is no report in it, or one is invalid.
 pub fn read_reports(octets: &[u8]) -> Result<Vec<AggregateReport>, ReportError> {
-    if let Some(found) = read_file(octets) {
-        return found;
-    }
-    let mut attachments = Attachments::default();
-    let mut walker = Walker::new();
-    walker.push(octets, &mut attachments);
-    walker.finish(&mut attachments);
-    if attachments.is_over {
-        return Err(ReportError::Size);
-    }
-    let files = attachments.files.iter().filter_map(|file| read_file(&file.octets));
-    let reports = files.collect::<Result<Vec<_>, _>>()?.concat();
-    if reports.is_empty() { Err(ReportError::Absent) } else { Ok(reports) }
+    let mut reports = Vec::new();
+    each_report(octets, FILES_MAX, &mut |report| reports.push(report))?;
+    Ok(reports)
 }
 
-/// Reads a file; `None`: it is neither XML nor compressed.
-fn read_file(octets: &[u8]) -> Option<Result<Vec<AggregateReport>, ReportError>> {
-    match octets {
-        [0x1f, 0x8b, ..] => Some(read_xml(MultiGzDecoder::new(octets)).map(|report| vec![report])),
-        [b'P', b'K', 3, 4, ..] => Some(read_zip(octets)),
-        _ => {
-            let text = octets.strip_prefix(BYTE_ORDER_MARK).unwrap_or(octets);
-            (text.trim_ascii_start().first() == Some(&b'<')).then(|| read_xml(text).map(|report| vec![report]))
+/// Passes the reports in a file or message one by one; those beyond `reports_max` are not read.
+///
+/// # Errors
+/// There is no report in it, or one is invalid; those before it have been passed.
+pub fn each_report(
+    octets: &[u8],
+    reports_max: usize,
+    sink: &mut dyn FnMut(AggregateReport),
+) -> Result<(), ReportError> {
+    let mut reader = FileReader { left: XML_BYTES_MAX, reports_left: reports_max, is_absent: true, sink };
+    if !reader.file(octets)? {
+        let mut attachments = Attachments::default();
+        let mut walker = Walker::new();
+        walker.push(octets, &mut attachments);
+        walker.finish(&mut attachments);
+        if attachments.is_over {
+            return Err(ReportError::Size);
+        }
+        for file in attachments.files {
+            reader.file(&file.octets)?;
         }
     }
+    if reader.is_absent { Err(ReportError::Absent) } else { Ok(()) }
 }
 
-fn read_zip(octets: &[u8]) -> Result<Vec<AggregateReport>, ReportError> {
-    let broken = |error: rawzip::Error| ReportError::Zip(error.to_string());
-    let archive = ZipArchive::from_slice(octets).map_err(broken)?;
-    let mut entries = archive.entries();
-    let (mut reports, mut left) = (Vec::new(), XML_BYTES_MAX);
-    for _ in 0..FILES_MAX {
-        let Some(entry) = entries.next_entry().map_err(broken)? else { break };
-        let name = entry.file_path();
-        if !name.as_ref().to_ascii_lowercase().ends_with(b".xml") {
-            continue;
+/// Reads the files of a message.
+struct FileReader<'s> {
+    /// Octets of XML that may still be read.
+    left: u64,
+    reports_left: usize,
+    is_absent: bool,
+    sink: &'s mut dyn FnMut(AggregateReport),
+}
+
+impl FileReader<'_> {
+    /// Reads a file; `false`: it is neither XML nor compressed.
+    fn file(&mut self, octets: &[u8]) -> Result<bool, ReportError> {
+        match octets {
+            [0x1f, 0x8b, ..] => self.xml(MultiGzDecoder::new(octets))?,
+            [b'P', b'K', 3, 4, ..] => self.zip(octets)?,
+            _ => {
+                let text = octets.strip_prefix(BYTE_ORDER_MARK).unwrap_or(octets);
+                if text.trim_ascii_start().first() != Some(&b'<') {
+                    return Ok(false);
+                }
+                self.xml(text)?;
+            }
         }
-        let file = archive.get_entry(entry.wayfinder()).map_err(broken)?;
-        // All files together have the limit of one.
-        let mut counted = CountedInput { input: inflate(entry.compression_method(), file.data())?, left: &mut left };
-        reports.push(read_xml(&mut counted)?);
+        Ok(true)
     }
-    if reports.is_empty() { Err(ReportError::Absent) } else { Ok(reports) }
+
+    fn xml(&mut self, input: impl Read) -> Result<(), ReportError> {
+        if let Some(left) = self.reports_left.checked_sub(1) {
+            (self.sink)(read_within(input, &mut self.left)?);
+            (self.reports_left, self.is_absent) = (left, false);
+        }
+        Ok(())
+    }
+
+    fn zip(&mut self, octets: &[u8]) -> Result<(), ReportError> {
+        let broken = |error: rawzip::Error| ReportError::Zip(error.to_string());
+        let archive = ZipArchive::from_slice(octets).map_err(broken)?;
+        let mut entries = archive.entries();
+        for _ in 0..FILES_MAX {
+            let Some(entry) = entries.next_entry().map_err(broken)? else { break };
+            if entry.file_path().as_ref().to_ascii_lowercase().ends_with(b".xml") {
+                let file = archive.get_entry(entry.wayfinder()).map_err(broken)?;
+                self.xml(inflate(entry.compression_method(), file.data())?)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn inflate<'a>(method: CompressionMethod, octets: &'a [u8]) -> Result<Box<dyn Read + 'a>, ReportError> {
@@ -77,23 +110,6 @@ fn inflate<'a>(method: CompressionMethod, octets: &'a [u8]) -> Result<Box<dyn Re
         CompressionMethod::STORE => Ok(Box::new(octets)),
         CompressionMethod::DEFLATE => Ok(Box::new(DeflateDecoder::new(octets))),
         _ => Err(ReportError::Zip("unknown compression method".to_owned())),
-    }
-}
-
-/// Fails once more octets are read than are left.
-struct CountedInput<'a, R> {
-    input: R,
-    left: &'a mut u64,
-}
-
-impl<R: Read> Read for CountedInput<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        match self.left.checked_sub(read as u64) {
-            Some(left) => *self.left = left,
-            None => return Err(std::io::Error::other("the files are too large in all")),
-        }
-        Ok(read)
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use quick_xml::escape::partial_escape;
 
 use super::count::DmarcCount;
+use super::read::XML_BYTES_MAX;
 use super::report::{AggregateReport, PublishedPolicy, ReportRow, RowCount, is_text};
 use crate::daily::DAY_MS;
 use crate::document::{DomainReport, ReportForm, Submitter, compressed};
@@ -37,20 +38,27 @@ pub fn dmarc_report(domain: &str, day: u64, count: &DmarcCount, by: Submitter<'_
     DomainReport { form: ReportForm::Dmarc, domain: domain.to_owned(), id, text: write_xml(&report), file_name }
 }
 
-/// Text under construction, and the depth of the next element.
+/// Text under construction, and the depth of the next element. Once it has more than `bytes_max`, nothing is added.
 struct XmlText {
     out: String,
     depth: usize,
+    bytes_max: usize,
 }
 
 impl XmlText {
     fn leaf(&mut self, name: &str, text: &str) {
+        if self.out.len() > self.bytes_max {
+            return;
+        }
         let clean: String = text.chars().filter(|c| is_text(*c)).collect();
         // Writing into a string cannot fail.
         let _ = writeln!(self.out, "{:1$}<{name}>{2}</{name}>", "", 2 * self.depth, partial_escape(clean.as_str()));
     }
 
     fn within(&mut self, name: &str, inside: impl FnOnce(&mut XmlText)) {
+        if self.out.len() > self.bytes_max {
+            return;
+        }
         let indent = 2 * self.depth;
         let _ = writeln!(self.out, "{:indent$}<{name}>", "");
         self.depth += 1;
@@ -60,14 +68,20 @@ impl XmlText {
     }
 }
 
-/// Writes a report as compressed XML.
-pub fn compressed_xml(report: &AggregateReport) -> Vec<u8> {
-    compressed(&write_xml(report))
+/// Writes a report as compressed XML; `None`: it would be too large to be read again.
+pub fn compressed_xml(report: &AggregateReport) -> Option<Vec<u8>> {
+    let text = xml_within(report, XML_BYTES_MAX as usize);
+    (text.len() as u64 <= XML_BYTES_MAX).then(|| compressed(&text))
 }
 
 /// Writes a report as XML.
 pub fn write_xml(report: &AggregateReport) -> String {
-    let mut xml = XmlText { out: String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"), depth: 1 };
+    xml_within(report, usize::MAX)
+}
+
+/// Writes a report; a text of more than `bytes_max` is incomplete.
+fn xml_within(report: &AggregateReport, bytes_max: usize) -> String {
+    let mut xml = XmlText { out: String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"), depth: 1, bytes_max };
     let _ = writeln!(xml.out, "<feedback xmlns=\"{NAMESPACE}\">");
     xml.leaf("version", "1.0");
     xml.within("report_metadata", |xml| {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::record::{DmarcRecord, ReportAddress};
+use super::record::{DmarcRecord, REPORT_ADDRESSES_MAX, ReportAddress};
 use super::{WalkStop, walk};
 use crate::dns::{DnsQuestion, Inquiry, KnownAnswers, RecordAnswer, RecordKind};
 
@@ -72,6 +72,8 @@ impl DestinationSearch {
                 }
             }
         }
+        // Each address may have named several instead.
+        choice.permitted.truncate(REPORT_ADDRESSES_MAX);
         Ok(choice)
     }
 

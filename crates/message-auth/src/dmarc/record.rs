@@ -9,7 +9,7 @@ use stentor_domain_reports::ReportDestination;
 /// Longest record that is read.
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 /// Maximum addresses of one record that get reports.
-const REPORT_ADDRESSES_MAX: usize = 5;
+pub(super) const REPORT_ADDRESSES_MAX: usize = 5;
 
 /// What a domain asks for mail that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

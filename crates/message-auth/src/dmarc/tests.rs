@@ -141,6 +141,10 @@ fn reports_leave_an_organization_only_if_the_other_permits_it() {
     assert_eq!(of(&[named]), "a@example.com b@mail.example.com d@Agency.test / ");
     let elsewhere = permit("v=DMARC1; rua=mailto:victim@example.net");
     assert_eq!(of(&[elsewhere]), "a@example.com b@mail.example.com / c@agency.test");
+    let many: Vec<String> = (1..=5).map(|n| format!("mailto:{n}@agency.test")).collect();
+    let many = format!("v=DMARC1; rua={}", many.join(","));
+    let five = "a@example.com b@mail.example.com 1@agency.test 2@agency.test 3@agency.test / ";
+    assert_eq!(destinations(&[own, permit(&many)], "example.com"), five);
     assert_eq!(of(&[permit("FAIL")]), "failed");
     // A subdomain that is an organization of its own.
     let apart = ("_dmarc.mail.example.com", "v=DMARC1; psd=n");

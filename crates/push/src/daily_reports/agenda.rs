@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use stentor_domain_reports::{ReportDestination, day_of};
+use stentor_domain_reports::{ReportDestination, day_of, likely_organization};
 use stentor_mail::address::Address;
 use stentor_queue::ids::Ms;
 
@@ -15,9 +15,10 @@ use stentor_queue::ids::Ms;
 const RETRY_MS: Ms = 3_600_000;
 /// After this time a POST counts as ended.
 const POST_MS_MAX: Ms = 120_000;
-/// Maximum reports per day (UTC) to one address, and to all addresses of one domain.
+/// Maximum reports per day (UTC) to one address, and to all addresses of one organization: whoever has a domain can name
+/// any number of hosts below a victim's.
 const TO_ADDRESS_MAX: u32 = 20;
-const TO_DOMAIN_MAX: u32 = 100;
+const TO_ORGANIZATION_MAX: u32 = 100;
 
 /// The day and domain of a report.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,7 +163,8 @@ impl Agenda {
 pub struct MailedReports {
     day: u64,
     to_address: HashMap<String, u32>,
-    to_domain: HashMap<String, u32>,
+    /// By [`likely_organization`].
+    to_organization: HashMap<String, u32>,
 }
 
 impl MailedReports {
@@ -179,13 +181,13 @@ impl MailedReports {
         if has(&self.to_address, to.as_str(), TO_ADDRESS_MAX) {
             return Some("the address has reached its limit of reports for today");
         }
-        has(&self.to_domain, to.domain(), TO_DOMAIN_MAX)
-            .then_some("the domain of the address has reached its limit of reports for today")
+        has(&self.to_organization, likely_organization(to.domain()), TO_ORGANIZATION_MAX)
+            .then_some("the organization of the address has reached its limit of reports for today")
     }
 
     pub fn count(&mut self, to: &Address) {
         *self.to_address.entry(to.as_str().to_owned()).or_default() += 1;
-        *self.to_domain.entry(to.domain().to_owned()).or_default() += 1;
+        *self.to_organization.entry(likely_organization(to.domain()).to_owned()).or_default() += 1;
     }
 }
 
@@ -264,13 +266,13 @@ mod tests {
             mailed.count(&ann);
         }
         assert!(mailed.refusal(&ann, "a.test", false, now).is_some_and(|why| why.starts_with("the address")));
-        for n in TO_ADDRESS_MAX..TO_DOMAIN_MAX {
-            let other = address(&format!("n{n}@v.test"));
+        for n in TO_ADDRESS_MAX..TO_ORGANIZATION_MAX {
+            let other = address(&format!("ann@n{n}.v.test"));
             assert_eq!(mailed.refusal(&other, "a.test", false, now), None);
             mailed.count(&other);
         }
         let other = address("other@v.test");
-        assert!(mailed.refusal(&other, "a.test", false, now).is_some_and(|why| why.starts_with("the domain")));
+        assert!(mailed.refusal(&other, "a.test", false, now).is_some_and(|why| why.starts_with("the organization")));
         assert_eq!(mailed.refusal(&other, "a.test", false, now + 86_400_000), None);
     }
 

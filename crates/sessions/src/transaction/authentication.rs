@@ -88,9 +88,10 @@ impl Transaction {
         field.append(&mut self.added);
         self.added = field;
         self.authentication_results = Some(value.into());
-        self.fails_dmarc = results.dmarc.iter().any(|one| one.result == MethodResult::Fail);
-        self.count_dmarc(core, settings, &results);
-        self.apply_dmarc(settings, &results)
+        self.note_dmarc(settings, &results);
+        let applied = self.apply_dmarc(settings, &results);
+        self.dmarc.is_refused = applied.is_err();
+        applied
     }
 
     async fn verify(&self, core: &Core, settings: &Settings, authentication: Authentication) -> AuthResults {

@@ -3,6 +3,7 @@
 //! Failure: without memory the body is refused. A piece that cannot be stored is noted, and the rest of the body is
 //! dropped.
 
+use std::io;
 use std::sync::Arc;
 
 use stentor_core::intake::{IntakeRefusal, Job};
@@ -198,18 +199,31 @@ impl Transaction {
     }
 
     /// Reads the content in pieces, at most `bytes_max` octets of it.
-    pub(super) fn read_content(&self, core: &Core, last: &[u8], bytes_max: usize, mut sink: impl FnMut(&[u8])) {
+    ///
+    /// # Errors
+    /// Stored pieces cannot be read.
+    pub(super) fn read_content(
+        &self,
+        core: &Core,
+        last: &[u8],
+        bytes_max: usize,
+        mut sink: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
         let mut left = bytes_max;
         if let Some(pieces) = &self.pieces {
             let (mut at, mut piece) = (0, vec![0; READ_PIECE_BYTES]);
             while left > 0 && at < pieces.stored {
                 let wanted = left.min(READ_PIECE_BYTES).min((pieces.stored - at) as usize);
-                // What cannot be read is refused by the commit.
-                let Ok(read @ 1..) = core.reader.read_at(pieces.content.0, at, &mut piece[..wanted]) else { break };
+                // The last piece is not written yet.
+                let read = core.reader.read_begun(pieces.content.0, at, &mut piece[..wanted])?;
+                if read == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
                 sink(&piece[..read]);
                 (at, left) = (at + read as u64, left - read);
             }
         }
         sink(&last[..last.len().min(left)]);
+        Ok(())
     }
 }

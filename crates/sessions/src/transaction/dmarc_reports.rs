@@ -1,34 +1,90 @@
 //! DMARC reports (RFC 9990): messages counted for ours, and reports that others send to our address.
 //!
-//! Promise: a message for which DMARC was evaluated is counted once, if the domain requests reports and we send them.
-//! Mail to the addresses for reports is not counted, so that reports about reports, and bounces of these, end. A report
-//! that comes to our address is kept before it is acknowledged, unless its author fails DMARC; the message is then
-//! delivered like any other.
+//! Promise: a message for which DMARC was evaluated is counted once, when it is taken or the policy refuses it, if the
+//! domain requests reports and we send them. Mail to the addresses for reports is not counted, so that reports about
+//! reports, and bounces of these, end. A report about one of our domains that comes to our address is kept before it is
+//! acknowledged, if its author passes DMARC; the message is then delivered like any other. Reports are read in bounded
+//! memory, one message at a time.
 //!
-//! Failure: 451 if a report cannot be stored. One that cannot be read is logged, and the message is delivered.
+//! Failure: 451 if a message cannot be read, waits too long or a report cannot be stored, 452 if there is no memory. A
+//! report that is none is logged, and the message is delivered.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use stentor_config::DmarcAction;
-use stentor_core::{Core, Settings, received_reports};
+use stentor_config::{Config, DmarcAction};
+use stentor_core::received_reports::{ReportFolder, is_own_domain};
+use stentor_core::{Core, Settings};
 use stentor_domain_reports::dmarc::{
-    DkimEntry, MessageCounter as _, OverrideReason, ReportDisposition, ReportRow, SpfEntry, read_reports,
+    AggregateReport, DkimEntry, MessageCounter as _, OverrideReason, PublishedPolicy, ReportDisposition, ReportError,
+    ReportRow, SpfEntry, each_report,
 };
+use stentor_domain_reports::likely_organization;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_message_auth::{AuthResults, DkimResult, DmarcPolicy, DmarcResult, MethodResult, SpfIdentity};
+use stentor_queue::ids::MessageId;
 
 use super::Transaction;
 use super::authentication::applied_policy;
+use super::list_reports::NOT_READ;
 
 /// Octets of a message that may be a report.
 const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Reports of a message.
+const REPORTS_MAX: usize = 4;
+/// Memory for reading them: the message, its attachments, a report, and its text when it is written.
+const READ_MEMORY_BYTES: u64 = 48 * 1024 * 1024;
+/// How long a message waits for its turn to be read: reporters wait ten minutes (RFC 5321 section 4.5.3.2.6).
+const TURN_WAIT: Duration = Duration::from_secs(30);
+/// Signatures in a row.
+const SIGNATURES_MAX: usize = 2;
 /// Reports end at most a day after our clock, whatever theirs says.
 const DAY_S: u64 = 86_400;
 const NOT_STORED: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The report could not be stored, try again later");
+const BUSY: Reply = Reply::fixed(451, Enhanced::new(4, 3, 2), "Other reports are being read, try again later");
+const NO_MEMORY: Reply = Reply::fixed(452, Enhanced::new(4, 3, 1), "No memory for the report now, try again later");
+
+/// What DMARC says about a message.
+#[derive(Debug, Default)]
+pub(super) struct DmarcOutcome {
+    /// The author's domain, if the message passes for it and all other authors.
+    passed: Option<String>,
+    /// What it adds to reports, once it has its final reply.
+    counted: Vec<(PublishedPolicy, ReportRow)>,
+    /// The policy refuses it.
+    pub is_refused: bool,
+}
+
+impl DmarcOutcome {
+    /// Counts a message that was taken, or refused by the policy. One that its client sends again is counted then.
+    pub(super) fn count(self, core: &Core, reply: &Reply) {
+        if reply.code == 250 || self.is_refused {
+            for (policy, row) in self.counted {
+                core.dmarc_counts.lock().message(&policy, row, core.clock.now());
+            }
+        }
+    }
+}
+
+/// What became of the reports in a message.
+#[derive(Debug, Default)]
+struct ReportTally {
+    kept: u32,
+    /// About domains of others.
+    others: u32,
+    /// About days to come.
+    future: u32,
+    too_large: u32,
+    /// Domain and organization of the first that was kept.
+    first: (String, String),
+    why: Option<ReportError>,
+}
 
 impl Transaction {
-    /// Counts the message for reports.
-    pub(super) fn count_dmarc(&mut self, core: &Core, settings: &Settings, results: &AuthResults) {
+    /// Notes the results of DMARC.
+    pub(super) fn note_dmarc(&mut self, settings: &Settings, results: &AuthResults) {
+        let passes = results.dmarc.iter().all(|one| one.result == MethodResult::Pass);
+        self.dmarc.passed = results.dmarc.first().filter(|_| passes).map(|one| one.domain.clone());
         let Some(sender) = &settings.config.dmarc_reports.sender else { return };
         let own = [Some(&sender.from), settings.config.dmarc_reports.address.as_ref()];
         if self.rcpts.named_mut().any(|(named, _)| own.contains(&Some(named))) {
@@ -39,8 +95,7 @@ impl Transaction {
             let Some(record) = result.record.as_ref().filter(|record| record.requests_reports) else { continue };
             let action = settings.config.message_auth.action(&result.domain);
             if action != DmarcAction::Off {
-                let row = row(results, result, action, envelope_from);
-                core.dmarc_counts.lock().message(&record.policy, row, core.clock.now());
+                self.dmarc.counted.push((record.policy.clone(), row(results, result, action, envelope_from)));
             }
         }
     }
@@ -48,48 +103,42 @@ impl Transaction {
     /// Keeps the reports in a message to our address for them.
     ///
     /// # Errors
-    /// They cannot be stored.
+    /// They cannot be read now, or not be stored.
     pub(super) async fn keep_dmarc_reports(
         &mut self,
         core: &Arc<Core>,
-        settings: &Settings,
+        settings: &Arc<Settings>,
         last: &[u8],
     ) -> Result<(), Reply> {
         let Some(address) = &settings.config.dmarc_reports.address else { return Ok(()) };
         if !self.rcpts.named_mut().any(|(named, _)| named == address) {
             return Ok(());
         }
-        let message = self.id;
-        if self.fails_dmarc {
-            tracing::info!(%message, "DMARC report ignored: its author fails DMARC");
+        let (message, config) = (self.id, &settings.config.message_auth);
+        let reporter = self.dmarc.passed.as_deref().map(|domain| likely_organization(domain).to_owned());
+        if config.is_on && config.evaluates_dmarc() && reporter.is_none() && !self.is_of_trusted() {
+            tracing::info!(%message, "DMARC report ignored: its author does not pass DMARC");
             return Ok(());
         }
-        // Limits the messages that are in memory as a whole.
-        let Ok(_permit) = core.reports.acquire().await else { return Ok(()) };
+        let turn = tokio::time::timeout(TURN_WAIT, core.report_reading.clone().acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else { return Err(BUSY) };
+        let memory = core.memory.take(READ_MEMORY_BYTES).ok_or(NO_MEMORY)?;
         let mut octets = Vec::new();
-        self.read_content(core, last, READ_BYTES_MAX, |piece| octets.extend_from_slice(piece));
-        let (data_dir, now_s) = (settings.config.data_dir.clone(), core.clock.now() / 1_000);
+        self.read_content(core, last, READ_BYTES_MAX, |piece| octets.extend_from_slice(piece)).map_err(|error| {
+            tracing::error!(%message, %error, "DMARC report could not be read");
+            NOT_READ
+        })?;
+        let (settings, now_s) = (settings.clone(), core.clock.now() / 1_000);
         let stored = tokio::task::spawn_blocking(move || {
-            let reports = match read_reports(&octets) {
-                Ok(reports) => reports,
-                Err(error) => {
-                    tracing::info!(%message, %error, "message to the address for DMARC reports has no usable report");
-                    return Ok(());
-                }
-            };
-            for report in &reports {
-                let (domain, organization) = (&report.policy.domain, &report.organization);
-                if report.end_s > now_s + DAY_S {
-                    tracing::info!(%message, domain, organization, "DMARC report ignored: its period ends in the future");
-                    continue;
-                }
-                received_reports::keep(&data_dir, report)?;
-                tracing::info!(%message, domain, organization, rows = report.rows.len(), "DMARC report received");
-            }
-            Ok::<(), std::io::Error>(())
+            // Held even if the session ends first.
+            let _held = (turn, memory);
+            store_reports(&settings.config, &octets, reporter.as_deref(), now_s)
         });
         match stored.await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(tally)) => {
+                tally.log(message);
+                Ok(())
+            }
             Ok(Err(error)) => {
                 tracing::error!(
                     %message,
@@ -100,6 +149,64 @@ impl Transaction {
             }
             // The server is stopping.
             Err(_) => Err(NOT_STORED),
+        }
+    }
+}
+
+/// Stores the reports of a message about our domains.
+fn store_reports(config: &Config, octets: &[u8], reporter: Option<&str>, now_s: u64) -> std::io::Result<ReportTally> {
+    let mut tally = ReportTally::default();
+    let mut folder = None;
+    let mut failure = None;
+    let mut keep = |report: &AggregateReport| -> std::io::Result<()> {
+        if !is_own_domain(config, &report.policy.domain) {
+            tally.others += 1;
+            return Ok(());
+        }
+        if report.end_s > now_s + DAY_S {
+            tally.future += 1;
+            return Ok(());
+        }
+        let folder = match &mut folder {
+            Some(folder) => folder,
+            none => none.insert(ReportFolder::open(&config.data_dir)?),
+        };
+        if !folder.keep(reporter.unwrap_or(&report.organization), report)? {
+            tally.too_large += 1;
+            return Ok(());
+        }
+        if tally.kept == 0 {
+            tally.first = (report.policy.domain.clone(), report.organization.clone());
+        }
+        tally.kept += 1;
+        Ok(())
+    };
+    let read = each_report(octets, REPORTS_MAX, &mut |report| {
+        if failure.is_none() {
+            failure = keep(&report).err();
+        }
+    });
+    tally.why = read.err();
+    failure.map_or(Ok(tally), Err)
+}
+
+impl ReportTally {
+    /// One line for a message, since anybody can send any number of reports.
+    fn log(&self, message: MessageId) {
+        let ReportTally { kept, others, future, too_large, first: (domain, organization), why } = self;
+        let why = why.as_ref().map(tracing::field::display);
+        match kept {
+            0 if *others + *future + *too_large == 0 => {
+                tracing::info!(%message, why, "message to the address for DMARC reports has no usable report");
+            }
+            0 => tracing::info!(
+                %message, others, future, too_large, why,
+                "DMARC report ignored: it is about a domain of others or the future, or too large"
+            ),
+            _ => tracing::info!(
+                %message, kept, domain, organization, others, future, too_large, why,
+                "DMARC report received"
+            ),
         }
     }
 }
@@ -145,7 +252,8 @@ fn dkim(results: &[DkimResult], author: &str) -> Vec<DkimEntry> {
         selector: facts.selector.clone(),
         result: result.word().to_owned(),
     };
-    signed.into_iter().map(entry).collect()
+    // A few say all; any number would make any number of rows.
+    signed.into_iter().take(SIGNATURES_MAX).map(entry).collect()
 }
 
 /// SPF result of the envelope sender; of the HELO name for the null sender (RFC 7208 section 2.4).
@@ -233,7 +341,8 @@ mod tests {
     fn results_of_methods_are_reported_the_most_useful_first() {
         let row = row(&results(), &result(MethodResult::Pass, DmarcPolicy::Reject, false), DmarcAction::Reject, "");
         let dkim: Vec<String> = row.dkim.iter().map(|one| format!("{} {}", one.domain, one.result)).collect();
-        assert_eq!(dkim, ["a.test pass", "list.test pass", "a.test fail"]);
+        // Not the third, that of the author's domain which fails.
+        assert_eq!(dkim, ["a.test pass", "list.test pass"]);
         let spf = row.spf.unwrap();
         assert_eq!((&*spf.domain, &*spf.result), ("bounces.test", "softfail"));
         assert_eq!(row.envelope_from.as_deref(), Some(""));

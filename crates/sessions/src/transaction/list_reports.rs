@@ -9,9 +9,10 @@
 //! Anybody can send such a message. One without a valid tag in its return path has no effect beyond a log line and
 //! these fields. A report is read up to [`READ_BYTES_MAX`].
 //!
-//! Failure: 451 if a suppression cannot be stored; the reporter tries again.
+//! Failure: 451 if the message cannot be read or a suppression cannot be stored; the reporter tries again.
 
 use std::fmt::Write as _;
+use std::io;
 use std::sync::Arc;
 
 use stentor_bounces::message::BounceParser;
@@ -35,6 +36,9 @@ const READ_BYTES_MAX: usize = 512 * 1024;
 const FINDINGS_MAX: usize = 100;
 const NOT_STORED: Reply =
     Reply::fixed(451, Enhanced::new(4, 3, 0), "The complaint could not be stored, try again later");
+/// A message that cannot be read is not acknowledged.
+pub(super) const NOT_READ: Reply =
+    Reply::fixed(451, Enhanced::new(4, 3, 0), "The message could not be read, try again later");
 /// Source of suppressions.
 const SOURCE: &str = "complaint";
 /// Recipients of one report that are named in the fields for its readers.
@@ -72,7 +76,7 @@ impl Transaction {
     /// Reads a message that came to lists' bounce addresses.
     ///
     /// # Errors
-    /// A complaint cannot be stored.
+    /// It cannot be read, or a complaint cannot be stored.
     pub(super) async fn list_reports(
         &self,
         core: &Arc<Core>,
@@ -84,7 +88,10 @@ impl Transaction {
         if to.is_empty() {
             return Ok(ListReports::default());
         }
-        let parsed = self.parse_report(core, settings, last);
+        let parsed = self.parse_report(core, settings, last).map_err(|error| {
+            tracing::error!(message = %self.id, %error, "report could not be read");
+            NOT_READ
+        })?;
         let mut findings: Vec<RecipientFinding> = Vec::new();
         for to in &to {
             let of_path = read_path(settings, &to.list, &to.path);
@@ -123,10 +130,10 @@ impl Transaction {
         self.added.extend_from_slice(fields.as_bytes());
     }
 
-    fn parse_report(&self, core: &Core, settings: &Settings, last: &[u8]) -> ParsedBounce {
+    fn parse_report(&self, core: &Core, settings: &Settings, last: &[u8]) -> io::Result<ParsedBounce> {
         let mut parser = BounceParser::new();
-        self.read_content(core, last, READ_BYTES_MAX, |piece| parser.push(piece));
-        parser.finish(settings.bounce_rules())
+        self.read_content(core, last, READ_BYTES_MAX, |piece| parser.push(piece))?;
+        Ok(parser.finish(settings.bounce_rules()))
     }
 }
 

@@ -51,6 +51,7 @@ use stentor_smtp::server::{EndOfData, MailFrom};
 use tokio::sync::oneshot;
 
 use self::authentication::Authentication;
+use self::dmarc_reports::DmarcOutcome;
 use self::from_rewriting::StoredAuthor;
 use self::holdings::{Arrival, Pieces};
 use self::list_reports::ListReports;
@@ -109,8 +110,8 @@ pub struct Transaction {
     examined_header: Option<Box<MessageHash>>,
     /// Value of the field with its authentication results.
     authentication_results: Option<Box<str>>,
-    /// An author's domain has a DMARC policy that the message does not meet.
-    fails_dmarc: bool,
+    /// What DMARC says about it, if that is evaluated.
+    dmarc: DmarcOutcome,
     /// Lists with restricted posting, sorted, without duplicates.
     restricted_lists: Vec<Arc<str>>,
     /// The next hops that rules name for lists' subscribers.
@@ -268,7 +269,7 @@ impl Transaction {
             added: Vec::new(),
             authentication: None,
             authentication_results: None,
-            fails_dmarc: false,
+            dmarc: DmarcOutcome::default(),
             given_sender: None,
             names: Names::default(),
             has_canonical_sender: false,
@@ -489,13 +490,14 @@ impl Transaction {
             }
             Err(reply) => (Err(reply), ListReports::default()),
         };
-        let id = self.id;
+        let (id, dmarc) = (self.id, std::mem::take(&mut self.dmarc));
         let reply = self.conclude(core, settings, end, named, verdict).await;
         if reply.code == 250 {
             reports.log(core, settings, id);
         } else {
             reports.expect_again(core);
         }
+        dmarc.count(core, &reply);
         reply
     }
 

@@ -60,10 +60,10 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
     let since = options.since.as_deref().map(|text| times::parse(text, now(), &zone::local())).transpose()?;
     let since_s = since.unwrap_or(0) / 1_000;
     let mut sums = DmarcSums::default();
-    let mut add = |report: &AggregateReport| {
-        if report.end_s >= since_s {
-            sums.add(report);
-        }
+    let mut earlier = 0_u64;
+    let mut add = |report: &AggregateReport| match report.end_s >= since_s {
+        true => sums.add(report),
+        false => earlier += 1,
     };
     let mut is_complete = true;
     if options.files.is_empty() {
@@ -84,7 +84,8 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
             }
         }
     }
-    let text = if options.json { sums_json(&sums, options) } else { options.colour.paint(sums_text(&sums, options)) };
+    let text =
+        if options.json { sums_json(&sums, options) } else { options.colour.paint(sums_text(&sums, earlier, options)) };
     match print(&text) {
         Err(error) if is_closed(&error) => Ok(true),
         Err(error) => Err(error.to_string().into()),
@@ -113,6 +114,7 @@ fn sums_json(sums: &DmarcSums, options: &Options) -> String {
     let value = json!({
         "domains": sums.domains().into_iter().take(limit).collect::<Vec<DomainSums>>(),
         "failed_sources": sums.failed_sources().into_iter().take(limit).collect::<Vec<SourceSums>>(),
+        "reports_repeated": sums.repeated,
         "reports_left_out": sums.left_out,
         "messages_of_other_sources": sums.unlisted,
     });
@@ -120,11 +122,15 @@ fn sums_json(sums: &DmarcSums, options: &Options) -> String {
 }
 
 /// Writing into a string cannot fail.
-fn sums_text(sums: &DmarcSums, options: &Options) -> String {
+fn sums_text(sums: &DmarcSums, earlier: u64, options: &Options) -> String {
     let limit = options.limit as usize;
     let domains = sums.domains();
     if domains.is_empty() {
-        return "no reports\n".to_owned();
+        return if earlier > 0 {
+            format!("no reports since then; {earlier} before\n")
+        } else {
+            "no reports\n".to_owned()
+        };
     }
     let mut out =
         String::from("reports  messages    passed      dkim       spf  quarantined  rejected  policy      domain\n");
@@ -153,11 +159,13 @@ fn sums_text(sums: &DmarcSums, options: &Options) -> String {
             );
         }
     }
-    for (number, what) in
-        [(sums.left_out, "reports about further domains"), (sums.unlisted, "messages of further sources")]
-    {
+    for (number, what) in [
+        (sums.repeated, "reports ignored: another file has the same organization and report id"),
+        (sums.left_out, "reports about further domains not shown"),
+        (sums.unlisted, "messages of further sources not shown"),
+    ] {
         if number > 0 {
-            let _ = writeln!(out, "\n{number} {what} not shown");
+            let _ = writeln!(out, "\n{number} {what}");
         }
     }
     out

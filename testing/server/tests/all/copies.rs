@@ -306,4 +306,12 @@ fn bounces_and_complaints_come_back_to_their_copy() {
     server.wait_log(&["report: list=news, to=<bob@host.example>, proven, action=complained"]);
     post(&server, 8);
     assert_eq!(host.heard("RCPT TO:<bob@").len(), 2);
+    // Those that are larger than a piece in memory, with a part in the journal, say the same.
+    let filler = "x".repeat(70) + "\r\n";
+    let of_ann = bounce.replace("Sorry.\r\n", &filler.repeat(5_000)).replace("User unknown", "User gone");
+    server.smtp().send("", &[&path(&host, "ann")], of_ann.as_bytes()).expect(250);
+    server.wait_log(&["report: list=news, to=<ann@host.example>, proven, action=failed", "User gone"]);
+    let of_ann = complaint(&path(&host, "ann")).replace("A complaint.\r\n", &filler.repeat(5_000));
+    server.smtp().send("fbl@host.example", &["news-bounces@lists.test"], of_ann.as_bytes()).expect(250);
+    server.wait_log(&["report: list=news, to=<ann@host.example>, proven, action=complained"]);
 }

@@ -201,10 +201,16 @@ fn reports_of_others_are_kept_and_shown() {
     assert_eq!(shown(), 0);
     // Its author fails DMARC: delivered or not, it is not kept.
     assert_eq!(answered(&server, "127.0.0.3", "author.example", address, &content), 250);
-    server.log().wait(&["DMARC report ignored: its author fails DMARC"]);
+    server.log().wait(&["DMARC report ignored: its author does not pass DMARC"]);
     let other = content.replace("one.example</domain>", "x.example</domain>").replace("</feedback>", "");
     assert_eq!(answered(&server, "127.0.0.2", "passing.example", address, &other), 250);
     server.log().wait(&["has no usable report", "it ends within an element"]);
+    assert_eq!(shown(), 0);
+    // Neither is one about a domain of others, nor that of an author who publishes no policy.
+    let foreign = content.replace("one.example</domain>", "x.example</domain>");
+    assert_eq!(answered(&server, "127.0.0.2", "passing.example", address, &foreign), 250);
+    server.log().wait(&["DMARC report ignored: it is about a domain of others"]);
+    assert_eq!(answered(&server, "127.0.0.2", "agency.example", address, &content), 250);
     assert_eq!(shown(), 0);
     // A repeated report replaces itself; a message to others is none.
     assert_eq!(answered(&server, "127.0.0.2", "passing.example", TO, &content), 250);
@@ -215,8 +221,31 @@ fn reports_of_others_are_kept_and_shown() {
     let text = server.operator_text(&["dmarc", "-n", "1"]);
     let source = "     40        40            0         0  192.0.2.9        one.example (sender other.example)";
     assert!(text.contains("one.example") && text.lines().any(|line| line.contains(source.trim())), "{text}");
-    assert!(server.operator_text(&["dmarc", "--since", "2026-01-01"]).contains("no reports"));
-    lab.wait("the messages are delivered", |recorder| recorder.copies_to(address).len() == 3);
+    assert!(server.operator_text(&["dmarc", "--since", "2026-01-01"]).contains("no reports since then; 1 before"));
+    lab.wait("the messages are delivered", |recorder| recorder.copies_to(address).len() == 5);
+    // One that is larger than a piece in memory, with a part in the journal.
+    let large = content.replace("<record>", &format!("<!--{}--><record>", "x\r\n".repeat(200_000)));
+    let large = large.replace("<count>40", "<count>41").replace("<report_id>1<", "<report_id>2<");
+    assert_eq!(answered(&server, "127.0.0.2", "passing.example", address, &large), 250);
+    assert_eq!(shown(), 81);
+}
+
+/// Empty elements are small in XML and large in memory.
+#[test]
+fn a_report_that_would_fill_the_memory_is_refused_and_its_message_delivered() {
+    let lab = TestLab::start(WORLD);
+    let server = reporting(&lab).start();
+    let address = "dmarc@one.example";
+    let (head, record) = REPORT.split_once("<record>").expect("a record");
+    let record = record.replace("<auth_results/>", &format!("<auth_results>{}</auth_results>", "<dkim/>".repeat(10)));
+    let record = format!("<record>{}", record.trim_end_matches("</feedback>"));
+    let content = format!(
+        "Subject: x\r\nMIME-Version: 1.0\r\nContent-Type: text/xml; name=\"r.xml\"\r\n\r\n{head}{}</feedback>\r\n",
+        format!("{record}\r\n").repeat(12_000)
+    );
+    assert_eq!(answered(&server, "127.0.0.2", "passing.example", address, &content), 250);
+    server.log().wait(&["has no usable report", "its records need more than 8 MiB of memory"]);
+    lab.wait("the message is delivered", |recorder| recorder.copies_to(address).len() == 1);
 }
 
 #[test]
@@ -230,4 +259,11 @@ fn files_are_read_and_bad_ones_are_named() {
     assert!(!read.status.success() && text.contains("192.0.2.9"), "{text}");
     assert!(errors.contains("bad.xml: record 1: <count> has the invalid value \"many\""), "{errors}");
     assert!(dmarc(&["-"], REPORT.as_bytes()).status.success());
+    std::fs::write(path("again.xml"), REPORT).expect("written");
+    let read = dmarc(&[&path("good.xml"), &path("again.xml")], b"");
+    let text = String::from_utf8_lossy(&read.stdout);
+    assert!(
+        text.contains("1 reports ignored: another file has the same") && text.contains("     40        40"),
+        "{text}"
+    );
 }
