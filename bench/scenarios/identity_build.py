@@ -1,4 +1,4 @@
-"""What this work has cost: the build of `make demo`, the server's size, and its crates, beside an earlier revision."""
+"""Cost of the identity work: the build of `make demo`, the server's size, and its crates, beside an earlier revision."""
 
 import os
 import re

@@ -33,7 +33,7 @@ CLICKS_PER_CUT = 3
 ANSWERS = (10, 80)
 XFS_MIB = 320
 DOMAIN = "lists.example"
-MORE = f"""
+EXTRA_CONFIGURATION = f"""
 [journal]
 segment_bytes = 1048576
 reserve_bytes = 4194304
@@ -48,7 +48,7 @@ attempts = 1
 
 
 class Cuts:
-    """The registry is cut off again and again."""
+    """Kills the server or cuts its power while the registry changes."""
 
     name = "identity.cuts"
     entries = (".kill", ".power")
@@ -59,7 +59,7 @@ class Cuts:
             if not shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
                 raise CannotHere(f"{program} is missing: apt-get install xfsprogs eatmydata")
         for kind in KINDS:
-            with Life(bench, kind, is_control=False) as life:
+            with ServerUnderCuts(bench, kind, is_control=False) as life:
                 lost = [what for _ in range(CUTS) for what in life.cut()]
                 answered = dict(life.answered)
             seen = self.control(bench, kind)
@@ -70,7 +70,7 @@ class Cuts:
             )
 
     def control(self, bench, kind):
-        with Life(bench, kind, is_control=True) as life:
+        with ServerUnderCuts(bench, kind, is_control=True) as life:
             for _ in range(BLIND_ROUNDS_MAX):
                 lost = life.cut()
                 if lost:
@@ -78,14 +78,14 @@ class Cuts:
         raise BenchError(f"{kind}: the control lost nothing in {BLIND_ROUNDS_MAX} cuts, so the checker is blind")
 
 
-class Unsynced(Stentor):
+class UnsyncedStentor(Stentor):
     """The server with syncs that do nothing."""
 
     def spawn(self, argv, output_name):
         return super().spawn(["eatmydata", *argv], output_name)
 
 
-class Life:
+class ServerUnderCuts:
     """A server on a file system of its own, from cut to cut."""
 
     def __init__(self, bench, kind, is_control):
@@ -118,10 +118,10 @@ class Life:
         with open(subscribers, "w") as file:
             file.writelines(f"reader{number:04}@d.example\n" for number in range(SUBSCRIBERS))
         self.keeper = Keeper().start()
-        made = Unsynced if self.is_control and self.kind == "power" else Stentor
+        made = UnsyncedStentor if self.is_control and self.kind == "power" else Stentor
         self.server = made(
             self.bench.binary, self.mounted.point, self.keeper.port, subscribers=subscribers, http=free_port(),
-            list_keys="one_click = true", http_keys=f'link_base = "https://{HOST}"', more=MORE,
+            list_keys="one_click = true", http_keys=f'link_base = "https://{HOST}"', more=EXTRA_CONFIGURATION,
         )
         self.server.start()
         self.control = os.path.join(self.server.folder, "data", "control.sock")

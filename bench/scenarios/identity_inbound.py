@@ -40,7 +40,7 @@ LINE = b"x" * 76 + b"\r\n"
 
 class Inbound:
     """The suite of RFC 7208 and mail-auth's cases through XCLIENT; then, of each hostile kind, messages at the same time from untrusted
-    clients whose domain asks to reject: DNS that fails never refuses one. Two forged messages of each run must be refused."""
+    clients whose domain asks to reject: a DNS failure must never refuse a message. Two forged messages of each run must be refused."""
 
     name = "identity.inbound"
     entries = (".suite", ".cases", ".refused", ".seconds", ".queries", ".cpu", ".memory", ".large_cpu", ".large_memory")
@@ -137,7 +137,7 @@ class Inbound:
                 process = Process(server.process.pid)
                 with concurrent.futures.ThreadPoolExecutor(MESSAGES) as pool:
                     replies = list(pool.map(lambda numbered: self.send(server, *numbered), enumerate(messages)))
-                used = Used(replies, names.queries, process)
+                used = ResourceUse(replies, names.queries, process)
                 self.check_forged(server, used)
         finally:
             host.stop()
@@ -212,8 +212,8 @@ class Process:
         return (self._memory_kib("VmHWM") - self.memory_begin_kib) / 1024
 
 
-class Used:
-    """What messages of a kind have used, each."""
+class ResourceUse:
+    """Use per message of one kind."""
 
     def __init__(self, replies, queries, process):
         self.wrong = [reply for reply, _ in replies if not reply.startswith("250")]

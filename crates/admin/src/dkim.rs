@@ -43,7 +43,7 @@ async fn rotate(core: &Core, options: DkimRotateOptions) -> ControlReply {
         return ControlReply::error(ErrorCode::Busy, "too many requests for new DKIM keys; try again later");
     }
     match timeout(REQUEST_MAX, outcome).await {
-        Ok(Ok(Ok(text))) => ControlReply::Done { text, count: None },
+        Ok(Ok(Ok(text))) => ControlReply::done(text, None),
         Ok(Ok(Err(why))) => ControlReply::error(ErrorCode::Failed, why),
         Ok(Err(_)) => ControlReply::error(ErrorCode::Failed, "the server is stopping"),
         Err(_) => {

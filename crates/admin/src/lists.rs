@@ -2,7 +2,6 @@
 
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
-use stentor_control::suppression_view::NO_LIST;
 use stentor_core::Core;
 
 use crate::suggestions::NearestNames;
@@ -25,13 +24,13 @@ fn text(name: &str, names: &[&str]) -> String {
         nearest.see(name);
     }
     if let Some(hint) = nearest.hint() {
-        return format!("{NO_LIST}{name}; {hint}");
+        return format!("there is no list {name}; {hint}");
     }
     let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMES_SHOWN_MAX) {
-        _ if names.is_empty() => format!("{NO_LIST}{name}; no list is configured"),
-        0 => format!("{NO_LIST}{name}; lists: {shown}"),
-        more => format!("{NO_LIST}{name}; lists: {shown} and {more} more"),
+        _ if names.is_empty() => format!("there is no list {name}; no list is configured"),
+        0 => format!("there is no list {name}; lists: {shown}"),
+        more => format!("there is no list {name}; lists: {shown} and {more} more"),
     }
 }
 

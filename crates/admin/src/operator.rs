@@ -61,7 +61,7 @@ pub enum ReloadOutcome {
 
 impl From<ReloadOutcome> for ControlReply {
     fn from(reloaded: ReloadOutcome) -> ControlReply {
-        let done = |text: String| ControlReply::Done { text, count: None };
+        let done = |text: String| ControlReply::done(text, None);
         let with = |text: String, warnings: Vec<String>| [vec![text], warnings].concat().join("\n");
         match reloaded {
             ReloadOutcome::NoFile => done("no configuration file to reload; logs reopened".to_owned()),
@@ -445,7 +445,7 @@ impl Operator {
 
     fn stop(&self) -> ControlReply {
         match self.demands.send(Demand::Stop) {
-            Ok(()) => ControlReply::Done { text: "stopping once open transactions have ended".to_owned(), count: None },
+            Ok(()) => ControlReply::done("stopping once open transactions have ended", None),
             Err(_) => ControlReply::error(ErrorCode::Failed, "the server is stopping"),
         }
     }
@@ -520,6 +520,6 @@ impl Control for Operator {
             }
             sent += 1;
         }
-        ControlReply::Done { text: "end of stream".to_owned(), count: Some(sent) }
+        ControlReply::done("end of stream", Some(sent))
     }
 }

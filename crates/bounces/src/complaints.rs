@@ -1,7 +1,7 @@
 //! Complaint rates: complaints and delivered copies of each list, sender domain and provider, over a rolling day and
 //! thirty days.
 //!
-//! A fold over the records of a history. A delivery counts by the organisational domain of the host that took it
+//! A fold over the records of a history. A delivery counts by the organizational domain of the host that took it
 //! (`provider`), a complaint by the host that last took mail for the recipient's domain. Only complaints whose return
 //! path proves that the person got a copy are in the rate: anybody can send the others, which are counted apart.
 //!
@@ -9,7 +9,7 @@
 //! kind: a further one takes the place of the one with the fewest deliveries, whose counts go to a common row. An
 //! unproven complaint names no provider that has not taken mail, and displaces no name.
 //! At most [`DOMAINS_MAX`] domains with their provider, forgotten together. Records older than the windows change
-//! nothing. The state can be stored and restored (serde).
+//! nothing. Failure: none; the state is stored with serde.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +29,7 @@ pub const ROWS_MAX: usize = 500;
 pub const DOMAINS_MAX: usize = 5_000;
 /// Name of the row that further names share.
 pub const OTHERS: &str = "(others)";
-/// Complaints below which a rate is chance.
+/// Fewest complaints that raise an alarm: fewer may be chance.
 const COMPLAINTS_MIN: u64 = 3;
 const HOUR_MS: Ms = 3_600_000;
 const DAY_MS: Ms = 24 * HOUR_MS;
@@ -93,7 +93,7 @@ pub enum ComplaintSubject {
     List,
     /// The domain of envelope senders.
     Sender,
-    /// The organisational domain of the hosts that took the mail.
+    /// The organizational domain of the hosts that took the mail.
     Provider,
 }
 

@@ -1,4 +1,4 @@
-//! The organisational domain of a host: who runs it.
+//! The organizational domain of a host: who runs it.
 //!
 //! Without the public suffix list, which would have to be kept current: two labels, or three below a registry such as
 //! `co.uk`, which is a short second label under a country's domain. An address literal is its own provider.
@@ -9,7 +9,7 @@ const REGISTRIES: [&str; 22] = [
     "or", "org", "plc", "res", "sch", "ltd",
 ];
 
-/// The organisational domain of a host in lower case; the whole name if it has no more labels.
+/// The organizational domain of a host in lower case; the whole name if it has no more labels.
 pub fn of_host(host: &str) -> String {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     if host.contains(':') || host.ends_with(|c: char| c.is_ascii_digit() || c == ']') {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use stentor_mail::address::normalise_domain;
 use stentor_policy::{AddressClass, ListInput, Policy, PolicyInput, Subject};
-use stentor_rules::Conditions;
+use stentor_rules::{Conditions, Rulebook};
 
 use super::dkim::DkimConfig;
+use super::domain_reports::DmarcReportsSpot;
 use super::raw::Context;
 use super::tables::{ListSpot, Tables};
 
@@ -189,6 +190,31 @@ fn local_and_relayed(context: &Context<'_>, tables: &Tables, policy: &Policy) {
         };
         let message = format!("`{domain}` {is}: it is treated as local, and unknown addresses get 550");
         context.warn(relay.span.clone(), message);
+    }
+}
+
+/// Warns of addresses of `[dmarc_reports]` that cannot work.
+pub(super) fn check_reports(context: &Context<'_>, reports: &DmarcReportsSpot, rules: &Rulebook, dkim: &[DkimConfig]) {
+    let DmarcReportsSpot { value: config, address_span, from_span } = reports;
+    if let Some(address) = &config.address {
+        let in_tables = rules.addresses.has_tables() || !rules.relay_domains.tables.is_empty();
+        let is_refused = matches!(rules.policy.rcpt(ANYBODY, address), AddressClass::Refuse(_));
+        let is_relayed = !rules.policy.is_local_domain(address.domain()) && rules.is_ours(address);
+        if is_refused && !is_relayed && !in_tables {
+            let message = format!(
+                "no reports arrive: {address} is no address here; name a list or an alias, or an address of a domain in \
+                 `relay`"
+            );
+            context.warn(address_span.clone(), message);
+        }
+    }
+    let domain = config.sender.as_ref().map_or("", |sender| sender.from.domain());
+    if !domain.is_empty() && !dkim.iter().any(|signing| signing.authors && signing.covers(domain)) {
+        let message = format!(
+            "reports have no DKIM signature of {domain}: receivers drop them unless its SPF record permits this server; \
+             `stentor dkim new {domain}` makes keys and prints the section for them"
+        );
+        context.warn(from_span.clone(), message);
     }
 }
 

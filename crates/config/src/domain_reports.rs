@@ -4,12 +4,8 @@
 use std::ops::Range;
 
 use stentor_mail::address::Address;
-use stentor_policy::AddressClass;
-use stentor_rules::Rulebook;
 
-use super::cross::ANYBODY;
-use super::dkim::DkimConfig;
-use super::raw::{Context, Section};
+use super::raw::Section;
 
 /// Maximum characters of the organization's name.
 const ORGANIZATION_CHARS_MAX: usize = 200;
@@ -40,52 +36,25 @@ pub(super) fn read_tls(section: Section<'_>) -> Option<ReportSenderConfig> {
     found
 }
 
-/// Positions of `address` and `from`.
-pub(super) struct AddressSpans {
-    address: Range<usize>,
-    from: Range<usize>,
-}
-
-/// Warns of addresses that cannot work.
-pub(super) fn check(
-    context: &Context<'_>,
-    (config, spans): (&DmarcReportsConfig, AddressSpans),
-    rules: &Rulebook,
-    dkim: &[DkimConfig],
-) {
-    if let Some(address) = &config.address {
-        let in_tables = rules.addresses.has_tables() || !rules.relay_domains.tables.is_empty();
-        let is_refused = matches!(rules.policy.rcpt(ANYBODY, address), AddressClass::Refuse(_));
-        let is_relayed = !rules.policy.is_local_domain(address.domain()) && rules.is_ours(address);
-        if is_refused && !is_relayed && !in_tables {
-            let message = format!(
-                "no reports arrive: {address} is no address here; name a list or an alias, or an address of a domain in \
-                 `relay`"
-            );
-            context.warn(spans.address, message);
-        }
-    }
-    let domain = config.sender.as_ref().map_or("", |sender| sender.from.domain());
-    if !domain.is_empty() && !dkim.iter().any(|signing| signing.authors && signing.covers(domain)) {
-        let message = format!(
-            "reports have no DKIM signature of {domain}: receivers drop them unless its SPF record permits this server; \
-             `stentor dkim new {domain}` makes keys and prints the section for them"
-        );
-        context.warn(spans.from, message);
-    }
+/// `[dmarc_reports]` with the positions of its addresses.
+pub(super) struct DmarcReportsSpot {
+    pub value: DmarcReportsConfig,
+    pub address_span: Range<usize>,
+    pub from_span: Range<usize>,
 }
 
 /// Reads `[dmarc_reports]`. `is_evaluated`: DMARC is evaluated for incoming mail.
-pub(super) fn read_dmarc(section: Section<'_>, is_evaluated: bool) -> (DmarcReportsConfig, AddressSpans) {
+pub(super) fn read_dmarc(section: Section<'_>, is_evaluated: bool) -> DmarcReportsSpot {
     let address = address(&section, "address");
     let sender = sender(&section, "[dmarc_reports]");
     if sender.is_some() && !is_evaluated {
-        let message = "no reports are sent: [message_authentication] does not evaluate DMARC";
+        let message = "no reports are sent: [message_authentication] does not evaluate DMARC; set `check = true` and \
+            `dmarc` to \"tag\" or stricter";
         section.context.warn(section.span.clone(), message);
     }
-    let spans = AddressSpans { address: section.span_of("address"), from: section.span_of("from") };
+    let (address_span, from_span) = (section.span_of("address"), section.span_of("from"));
     section.finish();
-    (DmarcReportsConfig { sender, address }, spans)
+    DmarcReportsSpot { value: DmarcReportsConfig { sender, address }, address_span, from_span }
 }
 
 fn sender(section: &Section<'_>, name: &str) -> Option<ReportSenderConfig> {
@@ -107,7 +76,7 @@ fn sender(section: &Section<'_>, name: &str) -> Option<ReportSenderConfig> {
         }
         (None, None, None) => None,
         _ => {
-            let message = format!("no reports are sent: {name} needs `organization` and `from`");
+            let message = format!("no reports are sent: set both `organization` and `from` in {name}");
             section.context.warn(section.span.clone(), message);
             None
         }

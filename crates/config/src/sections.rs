@@ -74,7 +74,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     cross::check_links_signed(context, &tables, &dkim);
     let message_auth = message_authentication::read(top.section("message_authentication"));
     let is_evaluated = message_auth.is_on && message_auth.evaluates_dmarc();
-    let (dmarc_reports, report_spans) = domain_reports::read_dmarc(top.section("dmarc_reports"), is_evaluated);
+    let dmarc_reports = domain_reports::read_dmarc(top.section("dmarc_reports"), is_evaluated);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
@@ -96,7 +96,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     top.finish();
     let policy = cross::check(context, &hostname, &client_networks, &tables)?;
     let (rules, rule_tables) = tables.rules.book(policy.clone());
-    domain_reports::check(context, (&dmarc_reports, report_spans), &rules, &dkim);
+    cross::check_reports(context, &dmarc_reports, &rules, &dkim);
     Some(Config {
         file: None,
         hostname,
@@ -123,7 +123,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         delivery,
         protection,
         tls_reports,
-        dmarc_reports,
+        dmarc_reports: dmarc_reports.value,
         retry,
         journal,
         log,

@@ -45,7 +45,7 @@ pub struct FlowConfig {
     /// Lists only: number of consecutive bounces, or their duration, after which a subscriber is suspended.
     pub suspend_posts: Option<u32>,
     pub suspend_ms: Option<u64>,
-    /// Senders only: mail that a person asked for, which passes suppressions for a list or a sender.
+    /// Senders only: mail that a person asked for, which bypasses suppressions for a list or a sender.
     pub is_transactional: bool,
     pub copies: CopySettings,
     /// Mail that large receivers would refuse is held.

@@ -376,7 +376,7 @@ pub struct PostReports {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct ComplaintView {
-    /// `list`, `sender` (domain) or `provider` (organisational domain of the hosts that took the mail).
+    /// `list`, `sender` (domain) or `provider` (organizational domain of the hosts that took the mail).
     pub subject: String,
     /// The list, domain or provider.
     pub name: String,

@@ -33,7 +33,7 @@ fn state(row: &DkimRecordView, now: Ms) -> String {
     let seen = if row.seen.is_empty() { String::new() } else { format!("; {}", printable(&row.seen, TEXT_BYTES_MAX)) };
     match row.state.as_str() {
         "created" => format!("waits for its record for {since}{seen}"),
-        "published" => format!("seen for {since}; used when no cache has its absence{seen}"),
+        "published" => format!("seen for {since}; it signs once no cache still reports it missing{seen}"),
         "in_use" => format!("in use for {since}{seen}"),
         "retired" => format!("retired for {since}; mail signed with it is on its way{seen}"),
         "removable" => format!("not needed for {since}; may be removed{seen}"),

@@ -419,10 +419,12 @@ pub enum ControlReply {
     Quarantined(Box<QuarantinedMessage>),
     Suppressions(Box<SuppressionList>),
     DkimRecords(Box<DkimRecords>),
-    /// The request was carried out, or begun; `count` is the number affected, if that applies.
+    /// The request was carried out, or begun; `count` is the number affected, if that applies. `remarks`: doubts, also
+    /// in the text.
     Done {
         text: String,
         count: Option<u64>,
+        remarks: Vec<String>,
     },
     /// As `Done`, for a verb that acts on mail.
     Counted(Box<ActionResult>),
@@ -430,6 +432,11 @@ pub enum ControlReply {
 }
 
 impl ControlReply {
+    /// The request was carried out, or begun.
+    pub fn done(text: impl Into<String>, count: Option<u64>) -> ControlReply {
+        ControlReply::Done { text: text.into(), count, remarks: Vec::new() }
+    }
+
     pub fn error(code: ErrorCode, text: impl Into<String>) -> ControlReply {
         ControlReply::Error(Problem::new(code, text))
     }

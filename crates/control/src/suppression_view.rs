@@ -11,8 +11,6 @@ pub const ENTRIES_MAX: usize = 1_000;
 /// Default and maximum rows of one answer.
 pub const ROWS_DEFAULT: u32 = 50;
 pub const ROWS_MAX: u32 = 1_000;
-/// Begins the remark on a scope whose list is not configured.
-pub const NO_LIST: &str = "there is no list ";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SuppressionRequest {

@@ -272,7 +272,7 @@ fn view(recipients: usize) -> MessageView {
 
 #[test]
 fn replies_round_trip_in_one_or_several_lines() {
-    let done = || ControlReply::Done { text: "flushed".to_owned(), count: Some(3) };
+    let done = || ControlReply::done("flushed", Some(3));
     let address = AddressView { id: 7, lists: vec!["l".to_owned()], ..AddressView::default() };
     let counted = ActionResult { count: Some(2), messages: Some(1), ..ActionResult::default() };
     let table = [
@@ -284,6 +284,7 @@ fn replies_round_trip_in_one_or_several_lines() {
         (ControlReply::Address(Box::new(address)), 1),
         (ControlReply::Site(Box::default()), 1),
         (done(), 1),
+        (ControlReply::Done { text: "added".to_owned(), count: Some(1), remarks: vec!["x".to_owned()] }, 1),
         (ControlReply::Counted(Box::new(counted)), 1),
         (ControlReply::error(ErrorCode::NotFound, "no such message\r\n"), 1),
     ];
@@ -329,7 +330,7 @@ impl Control for Double {
                 break;
             }
         }
-        ControlReply::Done { text: "all".to_owned(), count: None }
+        ControlReply::done("all", None)
     }
 
     async fn handle(&self, request: Request, peer: Requester) -> ControlReply {
@@ -347,7 +348,7 @@ impl Control for Double {
             Request::Address { address } => {
                 ControlReply::Address(Box::new(AddressView { address, ..AddressView::default() }))
             }
-            Request::Flush { site, .. } => ControlReply::Done { text: site.unwrap_or_default(), count: None },
+            Request::Flush { site, .. } => ControlReply::done(site.unwrap_or_default(), None),
             Request::Observe(Observe::Mailqq(options)) => {
                 ControlReply::Mailqq(Box::new(mailqq(options.rows_max as usize)))
             }
@@ -370,7 +371,7 @@ impl Control for Double {
             | Request::Suspend { .. } => ControlReply::error(ErrorCode::Failed, "not by this double"),
             Request::Reload | Request::Stop => {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                ControlReply::Done { text: "slowly".to_owned(), count: None }
+                ControlReply::done("slowly", None)
             }
         }
     }

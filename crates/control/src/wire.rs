@@ -92,6 +92,15 @@ struct ActionBody {
     dry_run: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     as_of: Option<AsOf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    remarks: Vec<String>,
+}
+
+impl From<ActionResult> for ActionBody {
+    fn from(counted: ActionResult) -> ActionBody {
+        let ActionResult { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = counted;
+        ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of, remarks: Vec::new() }
+    }
 }
 
 /// The lines of a reply, each with its end.
@@ -164,21 +173,11 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
         }
         ControlReply::DkimRecords(records) => bodies = dkim_bodies(records),
         ControlReply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
-        ControlReply::Done { text, count } => {
-            bodies.push(Body::Done(Box::new(ActionBody { text, count, ..ActionBody::default() })));
+        ControlReply::Done { text, count, remarks } => {
+            bodies.push(Body::Done(Box::new(ActionBody { text, count, remarks, ..ActionBody::default() })));
         }
         ControlReply::Counted(counted) => {
-            let ActionResult { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *counted;
-            bodies.push(Body::Done(Box::new(ActionBody {
-                text,
-                count,
-                messages,
-                in_flight,
-                unchanged,
-                kept,
-                dry_run,
-                as_of,
-            })));
+            bodies.push(Body::Done(Box::new(ActionBody::from(*counted))));
         }
         ControlReply::Error(problem) => bodies.push(Body::Error(problem)),
     }
@@ -297,7 +296,7 @@ fn reply_of(head: Body) -> Option<ControlReply> {
         Body::Hosts(hosts) => ControlReply::Hosts(hosts),
         Body::Posts(posts) => ControlReply::Posts(posts),
         Body::Done(done) if done.messages.is_some() => {
-            let ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
+            let ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of, .. } = *done;
             ControlReply::Counted(Box::new(ActionResult {
                 text,
                 count,
@@ -309,7 +308,7 @@ fn reply_of(head: Body) -> Option<ControlReply> {
                 as_of,
             }))
         }
-        Body::Done(done) => ControlReply::Done { text: done.text, count: done.count },
+        Body::Done(done) => ControlReply::Done { text: done.text, count: done.count, remarks: done.remarks },
         _ => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! Complaint rates of the running server: a fold over the history, continued from a file after a restart.
 //!
-//! The history has each delivery and each complaint already, durable and in order, so counting costs no delivery
-//! anything. The file (`state_files` writes it each minute) has the sums together with the position in the history up
+//! The history has each delivery and each complaint already, durable and in order, so deliveries do not pay for
+//! counting. The file (`state_files` writes it each minute) has the sums together with the position in the history up
 //! to which they go: whatever was added since the last write is read again after a crash, so nothing is lost or counted
 //! twice. Without the file the history is read from its beginning. Without a history there are no rates.
 //!

@@ -1,8 +1,8 @@
 //! DMARC reports that others sent about our domains: a compressed XML file each, in `data_dir/dmarc_received`.
 //!
-//! Promise: a report that was kept survives a power cut; one that comes again replaces itself. The folder is bounded by
-//! [`FILES_MAX`] and [`FOLDER_BYTES_MAX`]; the oldest files of the reporter who has most make space. Files are complete: readers need no
-//! lock. All functions block.
+//! Promise: a report that was kept survives a power cut; a report received again replaces its file. The folder is
+//! bounded by [`FILES_MAX`] and [`FOLDER_BYTES_MAX`]; the oldest files of the reporter with most are removed first.
+//! Files are complete: readers need no lock. All functions block.
 //!
 //! Failure: an error of the file system, which the caller reports; an unreadable file is counted and skipped.
 
@@ -121,8 +121,8 @@ fn kept_files(folder: &Path) -> io::Result<Vec<KeptFile>> {
     Ok(files)
 }
 
-/// Whether reports about a domain are about ours: it is one that the configuration names, or below it, or above it in the
-/// same organization.
+/// Whether reports about a domain are about ours: it is one that the configuration names, or below it, or above it in
+/// the same organization.
 pub fn is_own_domain(config: &Config, domain: &str) -> bool {
     let is_related = |own: &str| {
         is_at_or_below(domain, own) || (is_at_or_below(own, domain) && is_at_or_below(domain, likely_organization(own)))

@@ -191,15 +191,23 @@ impl DomainKeys {
             Ok(Some(step)) => step,
             Ok(None) => {
                 let selector = self.rotation.successor().map(|pair| pair.selector.as_str()).unwrap_or_default();
-                return Ok(format!("a new key pair of {domain} is on its way already: {selector}"));
+                return Ok(format!(
+                    "a key pair of {domain} is waiting already: {selector}; publish the records that `stentor dkim show` prints"
+                ));
             }
             Err(error) => return Err(error.to_string()),
         };
         self.take(core, step).await.map_err(|error| error.to_string())?;
         self.next_lookup = 0;
         let selector = self.rotation.successor().map(|pair| pair.selector.as_str()).unwrap_or_default();
-        let then = if is_urgent { "used as soon as it is" } else { "used when no cache has its absence" };
-        Ok(format!("key pair {selector} of {domain} waits for its records, which `stentor dkim show` prints; {then}"))
+        let then = if is_urgent {
+            "it signs once all name servers have them"
+        } else {
+            "it signs once all name servers have them and no cache still reports them missing"
+        };
+        Ok(format!(
+            "key pair {selector} of {domain} waits for its records: publish those that `stentor dkim show` prints; {then}"
+        ))
     }
 
     async fn take(&mut self, core: &Core, step: Step) -> Result<(), RotationError> {

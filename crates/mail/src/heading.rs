@@ -81,8 +81,8 @@ impl HeadingFields {
     }
 }
 
-/// Returns the name of the first mailbox if it has one, also as a comment behind its address; else its address, else the
-/// whole text.
+/// Returns the name of the first mailbox if it has one, also as a comment behind its address; else its address, else
+/// the whole text.
 fn name_of(from: &str) -> String {
     let (mut name, mut comment, mut depth, mut is_quoted) = (String::new(), String::new(), 0_usize, false);
     let mut chars = from.chars();

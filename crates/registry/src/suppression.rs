@@ -198,6 +198,11 @@ impl Suppression {
         check_text("note", &self.note, TEXT_BYTES_MAX)
     }
 
+    /// Whether it has no effect any more. Exports have such entries until they are deleted.
+    pub fn has_expired(&self, now: Ms) -> bool {
+        self.expires.is_some_and(|end| end <= now)
+    }
+
     /// Whether this entry lasts longer than `other`.
     pub(crate) fn outlasts(&self, other: Option<Ms>) -> bool {
         match (self.expires, other) {

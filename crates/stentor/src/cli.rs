@@ -50,7 +50,7 @@ enum Command {
     Batchstat(Box<batchstat::Options>),
     /// Show why mail was not delivered, by cause, provider or list, and block lists; or read bounce messages.
     Bounces(Box<bounces::Options>),
-    /// Show the DMARC reports of others about our domains: messages, results, and sources that fail.
+    /// Show DMARC reports about our domains: results, and sources that fail.
     Dmarc(dmarc::Options),
     /// Read a password from the terminal or standard input and print its hash, for `[http]`.
     HttpPassword,

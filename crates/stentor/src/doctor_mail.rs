@@ -69,7 +69,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let without_keys = match domains_without_keys(&config) {
         Ok(without) => without,
         Err(why) => {
-            eprintln!("warning: keys that the server makes (`rotate_days`) are taken as in use: {why}");
+            eprintln!(
+                "warning: assuming that rotated keys (`rotate_days`) are in use, since the server could not be asked: {why}"
+            );
             Vec::new()
         }
     };

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use stentor_admin::suppression_forms::{self, addition};
 use stentor_config::duration_s;
 use stentor_control::format::plural;
-use stentor_control::suppression_view::{ENTRIES_MAX, NO_LIST, ROWS_DEFAULT, ROWS_MAX};
+use stentor_control::suppression_view::{ENTRIES_MAX, ROWS_DEFAULT, ROWS_MAX};
 use stentor_control::{
     Client, ControlError, ControlReply, NewSuppression, NewSuppressions, Request, SuppressionName, SuppressionOptions,
     SuppressionRemoval, SuppressionRequest,
@@ -274,9 +274,9 @@ fn import(args: &ImportArgs) -> ExitCode {
         let lines = if checked.errors == 1 { "line has an error" } else { "lines have errors" };
         return fail(&format!("{}: {} {lines}; nothing was imported", args.file.display(), checked.errors));
     }
-    let ended = if checked.ended == 0 { String::new() } else { format!(", {} already ended", checked.ended) };
+    let expired = if checked.expired == 0 { String::new() } else { format!(", {} already expired", checked.expired) };
     if args.dry_run {
-        println!("{} without errors{ended}; nothing was imported", plural(checked.entries, "entry"));
+        println!("{} without errors{expired}; nothing was imported", plural(checked.entries, "entry"));
         return ExitCode::SUCCESS;
     }
     let socket = match args.server.socket() {
@@ -292,7 +292,7 @@ fn import(args: &ImportArgs) -> ExitCode {
     let sent = read(&args.file, &defaults, &mut |line| {
         if failure.is_none()
             && let Ok(Some(entry)) = line.entry
-            && !has_ended(&entry, defaults.since)
+            && !entry.has_expired(defaults.since)
         {
             failure = part.add(&mut client, &entry).err();
         }
@@ -302,7 +302,7 @@ fn import(args: &ImportArgs) -> ExitCode {
         (Ok(()), None) => {
             let there = part.sent - part.changed;
             println!(
-                "{} read: {} added or extended, {there} already there{ended}",
+                "{} read: {} added or extended, {there} already there{expired}",
                 plural(checked.entries, "entry"),
                 part.changed
             );
@@ -314,15 +314,11 @@ fn import(args: &ImportArgs) -> ExitCode {
         (Err(error), _) => fail(&format!("{}: {error}; {} entries are imported", args.file.display(), part.sent)),
         (_, Some(error)) => {
             let sent = part.sent;
-            args.server
-                .fail(&format!("{error}; {sent} entries are imported: repeat the import, it changes them no more"))
+            args.server.fail(&format!(
+                "{error}; {sent} entries are imported: repeat the import; stored entries stay unchanged"
+            ))
         }
     }
-}
-
-/// Whether an entry has no effect any more. Exports have such entries until they are deleted.
-fn has_ended(entry: &Suppression, now: u64) -> bool {
-    entry.expires.is_some_and(|end| end <= now)
 }
 
 /// What the first reading of a file found.
@@ -330,8 +326,7 @@ fn has_ended(entry: &Suppression, now: u64) -> bool {
 struct FileCheck {
     now: u64,
     entries: u64,
-    /// Entries that have ended.
-    ended: u64,
+    expired: u64,
     errors: usize,
 }
 
@@ -340,7 +335,7 @@ impl FileCheck {
         match line.entry {
             Ok(entry) => {
                 self.entries += u64::from(entry.is_some());
-                self.ended += u64::from(entry.is_some_and(|entry| has_ended(&entry, self.now)));
+                self.expired += u64::from(entry.is_some_and(|entry| entry.has_expired(self.now)));
             }
             Err(error) => {
                 self.errors += 1;
@@ -356,7 +351,10 @@ impl FileCheck {
 fn read(path: &Path, defaults: &CsvDefaults, line: &mut dyn FnMut(CsvLine)) -> io::Result<()> {
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file: it is read twice"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file; save the input to a file first, since an import reads it twice",
+        ));
     }
     let (mut reader, mut piece) = (CsvReader::new(defaults.clone()), vec![0; READ_BYTES]);
     loop {
@@ -378,7 +376,7 @@ struct Part {
     bytes: usize,
     sent: u64,
     changed: u64,
-    /// Lists that are not configured, in the server's words.
+    /// The server's remarks, such as lists that are not configured.
     remarks: BTreeSet<String>,
 }
 
@@ -403,11 +401,9 @@ impl Part {
         let count = entries.len() as u64;
         let source = entries.first().and_then(|entry| entry.source.clone());
         let request = SuppressionRequest::Add(NewSuppressions { entries, source });
-        if let ControlReply::Done { count: Some(changed), text } = client.ask(&Request::Suppression(request))? {
+        if let ControlReply::Done { count: Some(changed), remarks, .. } = client.ask(&Request::Suppression(request))? {
             self.changed += changed;
-            if let Some(at) = text.find(NO_LIST).filter(|_| self.remarks.len() < ERRORS_MAX) {
-                self.remarks.insert(text[at..].to_owned());
-            }
+            self.remarks.extend(remarks.into_iter().take(ERRORS_MAX.saturating_sub(self.remarks.len())));
         }
         (self.bytes, self.sent) = (0, self.sent + count);
         Ok(())

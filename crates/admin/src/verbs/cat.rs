@@ -53,7 +53,7 @@ pub async fn cat(
             }
         }
     }
-    ControlReply::Done { text: format!("{sent} octets"), count: Some(sent) }
+    ControlReply::done(format!("{sent} octets"), Some(sent))
 }
 
 /// Reads the next octets on the blocking pool.

@@ -80,7 +80,7 @@ fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Co
     let at = name.map_or_else(String::new, |name| format!(" at {name}"));
     let Some(counts) = counts else {
         let text = format!("{try_} all waiting mail{at}{now}; the count is not ready yet");
-        return ControlReply::Done { text, count: None };
+        return ControlReply::done(text, None);
     };
     let sum = |is_meant: fn(Cause) -> bool| -> u64 {
         counts.causes.iter().filter(|count| is_meant(count.cause)).map(|count| count.recipients).sum()
@@ -88,7 +88,7 @@ fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Co
     let kept = sum(Cause::is_kept);
     let tried = sum(|cause| !cause.is_kept() && cause != Cause::Reporting);
     if let Some(name) = name.filter(|_| counts.recipients() == 0) {
-        return ControlReply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) };
+        return ControlReply::done(format!("no mail is waiting for {name}"), Some(0));
     }
     let not = if kept > 0 { format!("; not tried: {kept} held, suspended or queue-only") } else { String::new() };
     ControlReply::Counted(Box::new(ActionResult {

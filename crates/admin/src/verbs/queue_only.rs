@@ -78,7 +78,7 @@ pub async fn queue_only(
     }
     let said = reason.clone().unwrap_or_default();
     if is_on && before == Some((until, said.clone())) {
-        return ControlReply::Done { text: format!("{subject} is already queue-only"), count: Some(0) };
+        return ControlReply::done(format!("{subject} is already queue-only"), Some(0));
     }
     let mut detail = json!({"what": what, "reason": reason});
     if until > 0 {
@@ -104,7 +104,7 @@ pub async fn queue_only(
         let still = still.map_or_else(String::new, |name| format!("; [queue_only.{name}] still makes it queue-only"));
         format!("{subject} is no longer queue-only by command{still}")
     };
-    ControlReply::Done { text, count: Some(1) }
+    ControlReply::done(text, Some(1))
 }
 
 /// Tries the present queue once, or counts it.

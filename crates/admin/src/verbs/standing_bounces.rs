@@ -81,7 +81,7 @@ pub async fn bounce(
         return ControlReply::error(ErrorCode::Failed, format!("bounce: {refused}"));
     }
     if !begins {
-        return ControlReply::Done { text: format!("{} is no longer bounced", view.words()), count: Some(1) };
+        return ControlReply::done(format!("{} is no longer bounced", view.words()), Some(1));
     }
     let text = format!("{} is bounced until {}", view.words(), instant(until, &Zone::utc()));
     match carry_out(core, Verb::Bounce, Some(name), &selection, false, reason, &who).await {

@@ -34,7 +34,7 @@ const PAGES_MAX: usize = 100;
 pub async fn answer(core: &Arc<Core>, request: SuppressionRequest, peer: &Requester) -> ControlReply {
     let answered = match request {
         SuppressionRequest::Add(new) => add(core, new, peer).await,
-        SuppressionRequest::Remove(ended) => remove(core, ended, peer).await,
+        SuppressionRequest::Remove(removal) => remove(core, removal, peer).await,
         SuppressionRequest::List(options) => list(core, options).await,
     };
     answered.unwrap_or_else(ControlReply::Error)
@@ -47,18 +47,18 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
         .entries
         .into_iter()
         .enumerate()
-        .map(|(n, entry)| parsed(entry, source, now).map_err(|error| bad(n, &error)))
+        .map(|(n, entry)| parse_entry(entry, source, now).map_err(|error| bad(n, &error)))
         .collect::<Result<_, _>>()?;
     let given = entries.len();
-    let entries: Vec<Suppression> =
-        entries.into_iter().filter(|entry| entry.expires.is_none_or(|end| end > now)).collect();
-    let ended = (given - entries.len()) as u64;
+    let entries: Vec<Suppression> = entries.into_iter().filter(|entry| !entry.has_expired(now)).collect();
+    let expired = (given - entries.len()) as u64;
     if entries.is_empty() {
-        let text = "the end of an entry must be in the future".to_owned();
+        let text = "all entries have expired already; give a later `expires`, or omit it".to_owned();
         return Err(Problem::new(ErrorCode::BadRequest, text));
     }
     let keys = entries.iter().map(|entry| &entry.key);
-    let remark = format!("{}{}", ended_before(ended), unknown_list(core, keys));
+    let remarks = Vec::from_iter(unknown_list(core, keys));
+    let remark = format!("{}{}", expired_remark(expired), appended(&remarks));
     let words = entries.first().filter(|_| given == 1).map(|entry| words(&entry.key));
     let first = entries.first().map(|entry| (entry.key.clone(), entry.reason));
     let mut detail = json!({"entries": entries.len(), "source": source});
@@ -84,18 +84,18 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
         ),
         None => format!("{} added, {extended} extended, {there} already there{remark}", plural(added, "entry")),
     };
-    Ok(ControlReply::Done { text, count: Some(added + extended) })
+    Ok(ControlReply::Done { text, count: Some(added + extended), remarks })
 }
 
-async fn remove(core: &Arc<Core>, ended: SuppressionRemoval, peer: &Requester) -> Result<ControlReply, Problem> {
+async fn remove(core: &Arc<Core>, removal: SuppressionRemoval, peer: &Requester) -> Result<ControlReply, Problem> {
     let (now, author) = (core.clock.now(), who(peer));
-    let keys: Vec<SuppressionKey> = ended
+    let keys: Vec<SuppressionKey> = removal
         .entries
         .iter()
         .enumerate()
         .map(|(n, name)| SuppressionKey::parse(&name.subject, &name.scope).map_err(|error| bad(n, &error)))
         .collect::<Result<_, _>>()?;
-    let mut detail = json!({"entries": keys.len(), "reason": ended.reason});
+    let mut detail = json!({"entries": keys.len(), "reason": removal.reason});
     if let Some(key) = keys.first() {
         detail["first"] = key.subject.text().into();
         detail["scope"] = key.scope.text().into();
@@ -112,7 +112,7 @@ async fn remove(core: &Arc<Core>, ended: SuppressionRemoval, peer: &Requester) -
     }
     let more = missing.len().saturating_sub(NAMED_MAX);
     named.extend((more > 0).then(|| format!("nor are {more} more")));
-    let missing = format!("{}{}", named.join("; "), unknown_list(core, missing));
+    let missing = format!("{}{}", named.join("; "), appended(unknown_list(core, missing).as_slice()));
     if removed == 0 {
         return Err(Problem::new(ErrorCode::NotFound, missing));
     }
@@ -121,18 +121,19 @@ async fn remove(core: &Arc<Core>, ended: SuppressionRemoval, peer: &Requester) -
         all if missing.is_empty() => format!("{} removed", plural(all.len() as u64, "entry")),
         all => format!("{removed} of {} removed; {missing}", plural(all.len() as u64, "entry")),
     };
-    Ok(ControlReply::Done { text, count: Some(removed) })
+    Ok(ControlReply::done(text, Some(removed)))
 }
 
 /// Names the scopes for which an address is suppressed instead, as options of the command.
 async fn other_scopes(core: &Core, key: &SuppressionKey) -> String {
     let others = of(core, &key.subject.text()).await;
-    let scopes: Vec<String> = others.iter().take(NAMED_MAX).map(|other| place(other, &key.subject.text())).collect();
+    let scopes: Vec<String> =
+        others.iter().take(NAMED_MAX).map(|other| remove_arguments(other, &key.subject.text())).collect();
     if scopes.is_empty() { String::new() } else { format!(", but has entries: {}", scopes.join(", ")) }
 }
 
-/// Arguments of `suppress remove` for an entry of this subject or its domain.
-fn place(other: &SuppressionView, subject: &str) -> String {
+/// Returns the arguments of `suppress remove` for an entry of this subject or its domain.
+fn remove_arguments(other: &SuppressionView, subject: &str) -> String {
     let option = match other.scope.split_once(':') {
         Some((kind, name)) => format!("--{kind} {name}"),
         None => "all mail".to_owned(),
@@ -140,9 +141,9 @@ fn place(other: &SuppressionView, subject: &str) -> String {
     if other.subject == subject { option } else { format!("{} ({option})", other.subject) }
 }
 
-/// A remark on entries that have no effect any more.
-fn ended_before(entries: u64) -> String {
-    if entries == 0 { String::new() } else { format!("; {} not added: already ended", plural(entries, "entry")) }
+/// A remark on entries that have expired.
+fn expired_remark(entries: u64) -> String {
+    if entries == 0 { String::new() } else { format!("; {} already expired, not added", plural(entries, "entry")) }
 }
 
 /// The entries that cover an address; none if they cannot be read now.
@@ -194,7 +195,7 @@ async fn list(core: &Arc<Core>, options: SuppressionOptions) -> Result<ControlRe
     })))
 }
 
-fn parsed(entry: NewSuppression, source: &str, now: Ms) -> Result<Suppression, SuppressionError> {
+fn parse_entry(entry: NewSuppression, source: &str, now: Ms) -> Result<Suppression, SuppressionError> {
     let scope = entry.scope.as_deref().map_or(Ok(Scope::Everything), Scope::parse)?;
     let reason = entry.reason.as_deref().map_or(Ok(SuppressionReason::Operator), SuppressionReason::parse)?;
     let (source, since) = (entry.source.as_deref().unwrap_or(source), entry.since.unwrap_or(now));
@@ -216,13 +217,17 @@ fn words(key: &SuppressionKey) -> String {
 }
 
 /// A remark on the first list that is not configured.
-fn unknown_list<'a>(core: &Core, keys: impl IntoIterator<Item = &'a SuppressionKey>) -> String {
+fn unknown_list<'a>(core: &Core, keys: impl IntoIterator<Item = &'a SuppressionKey>) -> Option<String> {
     let mut names = keys.into_iter().filter_map(|key| match &key.scope {
         Scope::List(name) => Some(&**name),
         Scope::Everything | Scope::Sender(_) => None,
     });
-    let unknown = names.find_map(|name| lists::unknown(core, Some(name)));
-    unknown.map_or_else(String::new, |problem| format!("; {}", problem.text))
+    names.find_map(|name| lists::unknown(core, Some(name))).map(|problem| problem.text)
+}
+
+/// Remarks at the end of a text.
+fn appended(remarks: &[String]) -> String {
+    remarks.iter().fold(String::new(), |all, remark| all + "; " + remark)
 }
 
 async fn record(

@@ -53,7 +53,7 @@ pub async fn suspend(
         if !suspended {
             return not_suspended(core, &subject, &shown);
         }
-        return ControlReply::Done { text: format!("{shown} is already suspended"), count: Some(0) };
+        return ControlReply::done(format!("{shown} is already suspended"), Some(0));
     }
     if suspended && !is_so && count >= SUSPENDED_MAX {
         core.limits.hit(Limit::Suspensions, now);
@@ -74,7 +74,7 @@ pub async fn suspend(
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
             let ending = if suspended { "ed" } else { "d" };
             let remark = if is_new && suspended { "; no mail for it was seen since the server started" } else { "" };
-            ControlReply::Done { text: format!("{shown} is {verb}{ending}{end}{remark}"), count: Some(1) }
+            ControlReply::done(format!("{shown} is {verb}{ending}{end}{remark}"), Some(1))
         }
         Err(refused) => ControlReply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
     }
@@ -124,7 +124,7 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Co
         Subject::List(list) => Selection { list: Some(list), ..Selection::default() },
         Subject::Subscriber { .. } => {
             let text = format!("would suspend {}: only new posts; waiting posts are still sent", words(&what));
-            return ControlReply::Done { text, count: Some(0) };
+            return ControlReply::done(text, Some(0));
         }
         Subject::Sender(_) => {
             let domain = what.strip_prefix("sender:").unwrap_or_default();
@@ -150,10 +150,7 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Requester) -> Co
 fn would(what: &str, totals: MailTotals) -> ControlReply {
     let MailTotals { messages, recipients } = totals;
     let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
-    ControlReply::Done {
-        text: format!("would suspend {}: {who} of {of} waiting", words(what)),
-        count: Some(recipients),
-    }
+    ControlReply::done(format!("would suspend {}: {who} of {of} waiting", words(what)), Some(recipients))
 }
 
 /// The subject's name, and whether it is a site without any mail so far, which is looked up as mail to it would be.

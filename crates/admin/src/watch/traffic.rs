@@ -69,7 +69,7 @@ pub async fn traffic(
             break;
         }
     }
-    ControlReply::Done { text: "end of stream".to_owned(), count: Some(sent) }
+    ControlReply::done("end of stream", Some(sent))
 }
 
 fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<WatchTarget, Problem> {

@@ -230,8 +230,8 @@ impl Memory {
         Some(Reservation { stranger: None, bodies, streams: None, streams_bytes: 0, stored: 0, streamed })
     }
 
-    /// Takes memory for work on a message if it is free now: at most half of the budget, as the message holds a part of it
-    /// already. `None`: there is none.
+    /// Takes memory for work on a message if it is free now: at most half of the budget, as the message holds a part of
+    /// it already. `None`: there is none.
     pub fn take(&self, bytes: u64) -> Option<Reservation> {
         let bodies = self.bodies.try_take(bytes.min(u64::from(self.bodies.units_max) * UNIT_BYTES / 2), None)?;
         let streamed = Arc::clone(&self.streamed);

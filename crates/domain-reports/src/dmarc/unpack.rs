@@ -1,7 +1,7 @@
 //! Finds reports in files and messages: XML, gzip, a zip archive, or a whole message with one of them.
 //!
-//! Promise: all reports of a file or message have at most [`XML_BYTES_MAX`] octets together, and one of them is in memory
-//! at a time; archives are not nested. A message's attachments are kept up to [`ATTACHMENT_BYTES_MAX`] in all.
+//! Promise: all reports of a file or message have at most [`XML_BYTES_MAX`] octets together, and one of them is in
+//! memory at a time; archives are not nested. A message's attachments are kept up to [`ATTACHMENT_BYTES_MAX`] in all.
 //!
 //! Failure: one invalid report fails the rest of the file or message.
 

@@ -72,7 +72,7 @@ struct Order {
     /// Merge values by recipient and name; those of the empty address are for all.
     #[serde(default)]
     values: BTreeMap<String, BTreeMap<String, String>>,
-    /// `transactional`: a person asked for this mail, such as a password reset; it passes suppressions for a list or
+    /// `transactional`: a person asked for this mail, such as a password reset; it bypasses suppressions for a list or
     /// a sender, but not those for all mail.
     class: Option<MessageClass>,
     /// Send even if some recipients are refused.

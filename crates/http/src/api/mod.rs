@@ -247,7 +247,7 @@ fn answer(reply: ControlReply) -> Response {
         ControlReply::Quarantined(message) => data(message),
         ControlReply::DkimRecords(records) => data(records),
         ControlReply::Suppressions(list) => data(list),
-        ControlReply::Done { text, count } => data(Done { text, count }),
+        ControlReply::Done { text, count, .. } => data(Done { text, count }),
         ControlReply::Counted(counted) => data(counted),
         ControlReply::Error(Problem { code, text }) => {
             let mut response = problem(status_of(code), code, &text);

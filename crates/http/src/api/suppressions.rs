@@ -22,7 +22,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use stentor_admin::suppression_forms::addition;
-use stentor_control::suppression_view::{ENTRIES_MAX, NO_LIST, ROWS_DEFAULT, ROWS_MAX};
+use stentor_control::suppression_view::{ENTRIES_MAX, ROWS_DEFAULT, ROWS_MAX};
 use stentor_control::{
     ControlReply, ErrorCode, NewSuppressions, Problem, Request, Requester, SuppressionName, SuppressionOptions,
     SuppressionRequest,
@@ -69,7 +69,7 @@ pub(super) struct SuppressionsQuery {
     rows_max: Option<u32>,
 }
 
-/// What an import says for lines that do not say it.
+/// Defaults for lines without them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ImportQuery {
@@ -93,7 +93,7 @@ pub(super) struct ImportResult {
     pub entries: u64,
     /// Entries that were added or extended; the others were there for as long or longer.
     pub changed: u64,
-    /// Entries that had ended already, and were not added.
+    /// Entries that had expired already, and were not added.
     pub ended: u64,
     /// Lines with errors.
     pub errors_total: u64,
@@ -123,7 +123,7 @@ pub(super) async fn list(
     let after = match (query.after_subject, query.after_scope) {
         (Some(subject), Some(scope)) => Some(SuppressionName::of(subject, scope)),
         (None, None) => None,
-        _ => return bad("give both after_subject and after_scope, or none of them"),
+        _ => return bad("give both after_subject and after_scope, or neither"),
     };
     let rows_max = query.rows_max.unwrap_or(ROWS_DEFAULT);
     if !(1..=ROWS_MAX).contains(&rows_max) {
@@ -204,14 +204,14 @@ async fn import(
     match importer.run(CsvReader::new(defaults), body).await {
         Ok(result) => Json(result).into_response(),
         Err(ImportFailure::TooLarge) => {
-            let text = format!("an import has at most {IMPORT_BYTES_MAX} octets: split the file");
+            let text = format!("the import exceeds {IMPORT_BYTES_MAX} octets; split the file");
             problem(StatusCode::PAYLOAD_TOO_LARGE, ErrorCode::TooLarge, &text)
         }
         Err(ImportFailure::Body { why, stored }) => {
             bad(&format!("the body ended early: {why}; {stored} entries are stored: repeat the import"))
         }
         Err(ImportFailure::Refused { problem: Problem { code, text }, stored }) => {
-            let text = format!("{text}; {stored} entries are stored: repeat the import, it changes them no more");
+            let text = format!("{text}; {stored} entries are stored: repeat the import; stored entries stay unchanged");
             answer(ControlReply::Error(Problem::new(code, text)))
         }
     }
@@ -267,7 +267,7 @@ impl Importer<'_> {
             Ok(None) => {}
             Ok(Some(entry)) => {
                 result.entries += 1;
-                if entry.expires.is_some_and(|end| end <= self.now) {
+                if entry.has_expired(self.now) {
                     result.ended += 1;
                 } else if !self.is_dry {
                     self.entries.push(entry);
@@ -289,11 +289,14 @@ impl Importer<'_> {
         let count = entries.len() as u64;
         let request = SuppressionRequest::Add(NewSuppressions { entries, source: Some(self.source.clone()) });
         match self.http.ask(Request::Suppression(request), self.peer.clone()).await {
-            ControlReply::Done { count: changed, text } => {
+            ControlReply::Done { count: changed, remarks, .. } => {
                 self.result.changed += changed.unwrap_or_default();
-                let remarks = &mut self.result.remarks;
-                let remark = text.find(NO_LIST).map(|at| text[at..].to_owned());
-                remarks.extend(remark.filter(|remark| remarks.len() < REMARKS_MAX && !remarks.contains(remark)));
+                let known = &mut self.result.remarks;
+                for remark in remarks {
+                    if known.len() < REMARKS_MAX && !known.contains(&remark) {
+                        known.push(remark);
+                    }
+                }
                 Ok(count)
             }
             ControlReply::Error(problem) => Err(ImportFailure::Refused { problem, stored }),

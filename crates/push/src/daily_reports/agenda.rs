@@ -15,8 +15,8 @@ use stentor_queue::ids::Ms;
 const RETRY_MS: Ms = 3_600_000;
 /// After this time a POST counts as ended.
 const POST_MS_MAX: Ms = 120_000;
-/// Maximum reports per day (UTC) to one address, and to all addresses of one organization: whoever has a domain can name
-/// any number of hosts below a victim's.
+/// Maximum reports per day (UTC) to one address, and to all addresses of one organization: whoever has a domain can
+/// name any number of hosts below a victim's.
 const TO_ADDRESS_MAX: u32 = 20;
 const TO_ORGANIZATION_MAX: u32 = 100;
 

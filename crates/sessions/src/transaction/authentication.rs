@@ -16,7 +16,7 @@ use stentor_core::{Core, Settings};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_message_auth::{
-    AuthResults, Disposition, DmarcPolicy, FIELD, MessageScan, MethodResult, SessionIdentity, Step, Verification,
+    AuthResults, Disposition, DmarcPolicy, FIELD, MessageScan, SessionIdentity, Step, Verification,
 };
 use tokio::time::Instant;
 

@@ -30,7 +30,7 @@ const REPLY_BYTES_SHOWN: usize = 200;
 #[derive(Clone, Copy, ValueEnum)]
 enum ByArg {
     Cause,
-    /// The organisational domain of the host that replied.
+    /// The organizational domain of the host that replied.
     Provider,
     List,
 }

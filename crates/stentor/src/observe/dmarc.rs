@@ -1,4 +1,6 @@
 //! `stentor dmarc`: sums of the DMARC reports that others sent about our domains, from files or from those kept.
+//!
+//! Failure: an unreadable file is reported and skipped, and the exit code is 1.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -26,7 +28,7 @@ const NAME_BYTES_SHOWN: usize = 100;
 
 #[derive(Args)]
 pub struct Options {
-    /// Reports: XML, gzip, zip, or whole messages; `-` is standard input [default: those that were received].
+    /// Reports: XML, gzip, zip, or whole messages; `-` is standard input [default: received reports].
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Ignore reports on days that ended before: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
@@ -61,9 +63,12 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
     let since_s = since.unwrap_or(0) / 1_000;
     let mut sums = DmarcSums::default();
     let mut earlier = 0_u64;
-    let mut add = |report: &AggregateReport| match report.end_s >= since_s {
-        true => sums.add(report),
-        false => earlier += 1,
+    let mut add = |report: &AggregateReport| {
+        if report.end_s >= since_s {
+            sums.add(report);
+        } else {
+            earlier += 1;
+        }
     };
     let mut is_complete = true;
     if options.files.is_empty() {
@@ -71,7 +76,7 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
         let folder = data_dir.join(FOLDER);
         let unreadable = each_kept(&data_dir, &mut add).map_err(|error| format!("{}: {error}", folder.display()))?;
         if unreadable > 0 {
-            eprintln!("stentor: {}: {unreadable} files are not readable reports", folder.display());
+            eprintln!("stentor: {}: {unreadable} files cannot be read as reports and were skipped", folder.display());
             is_complete = false;
         }
     }
@@ -127,9 +132,15 @@ fn sums_text(sums: &DmarcSums, earlier: u64, options: &Options) -> String {
     let domains = sums.domains();
     if domains.is_empty() {
         return if earlier > 0 {
-            format!("no reports since then; {earlier} before\n")
+            format!(
+                "no reports since then; {earlier} before
+"
+            )
         } else {
-            "no reports\n".to_owned()
+            "no reports; to receive them, set `address` in [dmarc_reports] and publish it as rua= \
+             (docs/operate/dmarc-reports.md)
+"
+            .to_owned()
         };
     }
     let mut out =

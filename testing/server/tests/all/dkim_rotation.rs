@@ -251,7 +251,7 @@ fn keys_are_made_used_once_published_and_replaced_through_crashes() {
     let [_, second] = &pairs(&records)[..] else { panic!("{records}") };
     scene.kill();
     assert_eq!(scene.records(), records);
-    assert!(scene.server.operator_text(&["dkim", "rotate", DOMAIN]).contains("on its way already"));
+    assert!(scene.server.operator_text(&["dkim", "rotate", DOMAIN]).contains("is waiting already"));
     assert_eq!(scene.selectors(), both(first));
     scene.names.publish(&records);
     scene.wait_signed(second, &both(first));

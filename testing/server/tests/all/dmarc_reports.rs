@@ -1,5 +1,5 @@
-//! DMARC aggregate reports (docs/operate/dmarc-reports.md): sent once a day to who asks for them and may get them, and
-//! those of others, received, kept and shown.
+//! DMARC aggregate reports (docs/operate/dmarc-reports.md): daily reports to domains that request them; reports
+//! received about our domains.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Output, Stdio};

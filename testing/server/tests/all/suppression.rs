@@ -168,7 +168,7 @@ fn answers_name_what_there_is_instead() {
         ("", 1, "in.csv:1: the first line must name the columns"),
         ("subject;reason\nc@x.example;bounce\n", 1, "separated by commas"),
         ("\u{feff}Email,Reason\nc@x.example,Complaint\n", 0, "1 entry read: 1 added"),
-        ("email,expires\nd@x.example,2020-01-01\n", 0, "0 added or extended, 0 already there, 1 already ended"),
+        ("email,expires\nd@x.example,2020-01-01\n", 0, "0 added or extended, 0 already there, 1 already expired"),
         ("email,scope\ne@x.example,list:gone\n", 0, "there is no list gone"),
     ] {
         server.write("in.csv", text.as_bytes());

@@ -140,7 +140,7 @@ fn transactional_mail_of_a_sender_passes_its_entries_but_not_those_for_all_mail(
         "{text}"
     );
     let (code, text) = explained(account, &[]);
-    assert!(code == Some(0) && text.contains("which transactional mail passes"), "{text}");
+    assert!(code == Some(0) && text.contains("which transactional mail bypasses"), "{text}");
     assert_eq!(explained(account, &["--client", STRANGER]).0, Some(69));
 }
 

@@ -118,9 +118,9 @@ names! {
     SubmissionFolder: "submission_folder", Problem, false, state(3_000, 0);
     /// Hosts refuse our mail because of a block list, or because of our reputation with them.
     Blocked: "blocked", Problem, false, state(0, 10_000);
-    /// A complaint rate is above the limit of large providers.
+    /// A complaint rate has reached `complaints_per_10000_alarm`, where large providers limit senders.
     Complaints: "complaints", Problem, false, state(0, 0);
-    /// A complaint rate is above the limit that large providers ask for.
+    /// A complaint rate has reached `complaints_per_10000_warn`, below which large providers ask senders to stay.
     ComplaintsRising: "complaints_rising", Warning, false, state(0, 0);
     Webhook: "webhook", Problem, false, state(8_000, 0);
 }
