@@ -319,7 +319,7 @@ fn a_report_is_bounded_in_memory_and_as_it_is_kept() {
     assert_eq!(read_reports(&gzip(&bomb(fits + 1))), Err(ReportError::Memory));
     assert_eq!(read_xml(&repeated(REPORT_ROWS_MAX + 1, "", "")[..]), Err(ReportError::Rows));
     // What grows when it is written is not kept.
-    let escaped = format!("<dkim><domain>{}</domain></dkim>", "&lt;".repeat(500)).repeat(10);
+    let escaped = format!("<dkim><domain>{}</domain></dkim>", ">".repeat(500)).repeat(10);
     let written = read_xml(&repeated(1_000, "", &escaped)[..]).unwrap();
     assert!(write_xml(&written).len() as u64 > XML_BYTES_MAX && compressed_xml(&written).is_none());
     assert!(compressed_xml(&report).is_some_and(|kept| read_reports(&kept).unwrap() == [report]));
