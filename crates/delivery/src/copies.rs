@@ -14,7 +14,7 @@ use stentor_addresses::header_octets;
 use stentor_copies::{CopyParts, CopyValues};
 use stentor_core::assignment::Assignment;
 use stentor_core::{Core, Settings};
-use stentor_mail::edited::is_author_replaced;
+use stentor_mail::edited::{has_other_author, is_author_field};
 use stentor_mail::headers::HEADER_BYTES_MAX;
 
 use super::dkim::is_trusted;
@@ -55,15 +55,13 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
     Ok(())
 }
 
-/// Leaves the author's fields out of a list's copy that has another From before the content.
+/// Leaves the author's fields out of a copy that has another From before the content.
 fn leave_out_author(core: &Core, assignment: &mut Assignment) -> io::Result<()> {
-    if assignment.list.is_empty() || !is_author_replaced(&assignment.prefix, b"From") {
+    if !has_other_author(&assignment.prefix) {
         return Ok(());
     }
     body::load(core, assignment)?;
-    replace_header(core, assignment, |header| {
-        stentor_copies::without(header, |name| is_author_replaced(b"From: x\r\n", name))
-    })
+    replace_header(core, assignment, |header| stentor_copies::without(header, is_author_field))
 }
 
 /// Removes the fields that the copy has of its own from our prefix and from the stored header.

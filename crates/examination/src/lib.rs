@@ -163,7 +163,9 @@ async fn examine_domain_mail(
     mail: DomainMail<'_>,
 ) -> Vec<IdentityFinding> {
     let DomainMail { domain, return_paths, has_list, message, without_keys } = mail;
-    let signing = services.settings.dkim().signing(Some(domain), has_list.then_some(domain));
+    let mut signing = services.settings.dkim().signing(Some(domain), has_list.then_some(domain));
+    // A domain that signs all mail besides says nothing about this one.
+    signing.retain(|one| !one.config.every || one.config.covers(domain));
     let (rotating, fixed): (Vec<_>, Vec<_>) = signing.into_iter().partition(|one| one.config.rotation.is_some());
     let rotating = rotating.iter().map(|one| &one.config.domain).filter(|name| !without_keys.contains(name));
     let rotating: Vec<&str> = rotating.map(String::as_str).collect();

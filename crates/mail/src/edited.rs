@@ -37,17 +37,18 @@ pub const LIST_FIELDS: [&str; 9] = [
 /// Maximum octets of removed fields.
 pub const TAKEN_BYTES_MAX: usize = 64 * 1024;
 
-/// Fields of the content that copies leave out if there is another From before it.
-const AUTHOR_FIELDS: [&str; 2] = ["From", "X-Original-From"];
+const FROM: &str = "From";
+const ORIGINAL_FROM: &str = "X-Original-From";
 
-/// Whether copies with these fields before the content leave out a field of it, since they have another From.
-pub fn is_author_replaced(prefix: &[u8], name: &[u8]) -> bool {
-    let is = |name: &[u8], other: &str| name.eq_ignore_ascii_case(other.as_bytes());
-    AUTHOR_FIELDS.iter().any(|field| is(name, field)) && has_author(prefix)
+/// Whether a field of the content is left out of copies that have another From.
+pub fn is_author_field(name: &[u8]) -> bool {
+    [FROM, ORIGINAL_FROM].iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
 }
 
-fn has_author(prefix: &[u8]) -> bool {
-    lines(prefix).filter_map(split).any(|(name, _)| name.eq_ignore_ascii_case(b"From"))
+/// Whether the fields before the content have another From than the content, whose author they name apart.
+pub fn has_other_author(prefix: &[u8]) -> bool {
+    let is_original = |(name, _): (&[u8], &[u8])| name.eq_ignore_ascii_case(ORIGINAL_FROM.as_bytes());
+    lines(prefix).filter_map(split).any(is_original)
 }
 
 /// Fields that a message gets if they are missing.
@@ -136,8 +137,8 @@ impl HeaderEdit {
 
     /// An editor of content that leaves out the author's fields; `None`: the fields before it name no author.
     pub fn without_author(prefix: &[u8]) -> Option<HeaderEdit> {
-        let post = Some(AUTHOR_FIELDS.map(str::to_owned).to_vec());
-        has_author(prefix).then(|| HeaderEdit::new(0, HeaderChanges { missing: None, post }))
+        let post = Some([FROM, ORIGINAL_FROM].map(str::to_owned).to_vec());
+        has_other_author(prefix).then(|| HeaderEdit::new(0, HeaderChanges { missing: None, post }))
     }
 
     /// Returns the Message-ID added here; `None`: it already had one, or its header has not ended.
