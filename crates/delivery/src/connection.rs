@@ -308,6 +308,11 @@ impl Connection {
             return false;
         }
         if traffic.is_watched(&self.target.addr) {
+            // It came after the last look: without a transaction that could end, nothing would wake this session again.
+            if self.is_between() {
+                self.look_for_watchers();
+                return false;
+            }
             return true;
         }
         (self.tap_generation, self.tap) = (generation, None);
