@@ -61,7 +61,7 @@ impl DkimDomains {
     /// of the list's address. Both in ASCII and lower case.
     pub fn signing(&self, author: Option<&str>, list: Option<&str>) -> Vec<&DkimDomain> {
         let mut signing: Vec<&DkimDomain> = Vec::with_capacity(SIGNING_USUAL);
-        let list = list.and_then(|domain| self.nearest(domain, |config| config.lists));
+        let list = list.and_then(|domain| self.of_list(domain));
         let every = self.every.iter().filter_map(|name| self.domains.get(name));
         for found in author.and_then(|domain| self.of_author(domain)).into_iter().chain(list).chain(every) {
             if !signing.iter().any(|other| std::ptr::eq(*other, found)) {
@@ -78,6 +78,11 @@ impl DkimDomains {
     /// Returns the domain that signs for an author.
     pub fn of_author(&self, domain: &str) -> Option<&DkimDomain> {
         self.nearest(domain, |config| config.authors)
+    }
+
+    /// Returns the domain that signs for a list.
+    pub fn of_list(&self, domain: &str) -> Option<&DkimDomain> {
+        self.nearest(domain, |config| config.lists)
     }
 
     fn nearest(&self, domain: &str, signs: impl Fn(&DkimConfig) -> bool) -> Option<&DkimDomain> {

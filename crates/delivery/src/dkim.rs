@@ -98,13 +98,15 @@ fn signers(core: &Core, settings: &Settings, assignment: &Assignment, header: &[
     let author = named.as_deref().filter(|_| is_trusted);
     let list = Some(&*assignment.list).filter(|list| !list.is_empty()).and_then(|list| settings.list(list));
     let list = list.map(|list| list.settings().address.domain());
+    let of_list = list.and_then(|list| settings.dkim().of_list(list));
     settings
         .dkim()
         .signing(author, list)
         .into_iter()
         // A signature must not prove an author whom anybody can name.
         .filter(|domain| {
-            let is_besides = domain.config.every && list.is_none_or(|list| !domain.config.covers(list));
+            let is_of_list = of_list.is_some_and(|of_list| std::ptr::eq(of_list, *domain));
+            let is_besides = domain.config.every && !is_of_list;
             is_trusted || !is_besides || named.as_deref().is_none_or(|named| !is_related(named, &domain.config.domain))
         })
         .filter_map(|domain| core.dkim.signers(domain))

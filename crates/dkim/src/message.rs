@@ -33,6 +33,11 @@ impl MessageHash {
         }
     }
 
+    /// Octets in memory.
+    pub fn bytes(&self) -> u64 {
+        self.header.capacity() as u64
+    }
+
     /// Whether the header section is complete: no further octet changes [`Self::header`].
     pub fn has_header(&self) -> bool {
         self.section.is_over()

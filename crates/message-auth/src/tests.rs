@@ -49,7 +49,10 @@ fn scanned(message: &[u8], piece: usize) -> ScannedMessage {
 
 /// The results, and the number of questions.
 fn verified(zone: &Zone, identity: SessionIdentity, message: &[u8]) -> (AuthResults, usize) {
-    let mut verification = Verification::new(identity, scanned(message, 1_000), true, NOW);
+    finished(zone, Verification::new(identity, scanned(message, 1_000), true, NOW))
+}
+
+fn finished(zone: &Zone, mut verification: Verification) -> (AuthResults, usize) {
     let mut count = 0;
     while let Step::Ask(questions) = verification.step() {
         assert!(!questions.is_empty() && count <= QUESTIONS_MAX);
@@ -119,17 +122,8 @@ fn a_changed_body_from_elsewhere_fails() {
 /// What receivers would do with a list's copies, and the number of questions.
 fn of_copies(zone: &Zone, message: &[u8], replaced: &str) -> (Option<Disposition>, usize) {
     let fields = replaced.split(' ').map(str::to_owned).collect();
-    let mut verification = Verification::of_copies(scanned(message, 1_000), fields, NOW);
-    let mut count = 0;
-    while let Step::Ask(questions) = verification.step() {
-        assert!(!questions.is_empty() && count <= QUESTIONS_MAX);
-        count += questions.len();
-        for question in questions {
-            let answer = zone.answer(&question);
-            verification.answer(question, answer);
-        }
-    }
-    (verification.into_results().refusal_of_copies(), count)
+    let (results, count) = finished(zone, Verification::of_copies(scanned(message, 1_000), fields, NOW));
+    (results.refusal_of_copies(), count)
 }
 
 #[test]

@@ -48,7 +48,8 @@ impl Transaction {
 
     /// Reserves memory for this many octets of the body.
     pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
-        let bytes = bytes + self.waiting.bytes() + self.authentication_bytes();
+        let headers = [&self.author_header, &self.examined_header].into_iter().flatten().map(|header| header.bytes());
+        let bytes = bytes + self.waiting.bytes() + self.authentication_bytes() + headers.sum::<u64>();
         let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
         if is_held { Ok(()) } else { Err(Self::no_memory(core)) }
     }

@@ -451,13 +451,13 @@ impl Transaction {
         if !self.wishes.edits.is_empty() && !self.wishes.is_discarded() {
             Box::pin(self.edit_fields(core, settings, &mut message, false)).await?;
         }
-        self.note_author(settings, &message.end.last);
         if self.examined_header.is_some() && !self.wishes.is_discarded() {
             Box::pin(self.hold_unfit(core, settings, size)).await;
         }
         if let Some(target) = self.wishes.transfer_encoding.filter(|_| !self.wishes.is_discarded()) {
             Box::pin(self.recode(core, settings, target, &mut message)).await?;
         }
+        self.note_author(settings, &message.end.last);
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stentor_harness::{Builder, Server, message, skipped, stentor, wait_until};
+use stentor_harness::{Builder, Server, TestLab, message, skipped, stentor, wait_until};
 
-use crate::kit::{bare, drained};
+use crate::kit::{bare, builder, drained};
 use crate::scribe::Scribe;
 use crate::tls_in::{certificate, codes, session_with};
 
@@ -32,6 +32,32 @@ fn signing(builder: Builder, domains: &[&str]) -> Server {
         add_keys(&server, domain, &[]);
     }
     server.run()
+}
+
+#[test]
+fn a_domain_that_signs_all_mail_proves_no_author_whom_anybody_can_name() {
+    const TO: &str = "ann@one.example";
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).list("news", &[TO]).set("lists.news.rewrite_from", "\"never\"").prepare();
+    add_keys(&server, "sig.example", &[]);
+    server.edit_config(|text| format!("{text}\nevery = true\n"));
+    let server = server.run();
+    for (count, (client, from, is_signed)) in [
+        ("127.0.0.2", "ed@sig.example", false),
+        ("127.0.0.2", "ed@a.sig.example", false),
+        ("127.0.0.2", "ed@other.example", true),
+        ("127.0.0.1", "ed@sig.example", true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let wire = format!("From: {from}\r\nSubject: x\r\n\r\nx\r\n");
+        server.connect_from(client).greeted().send(from, &["news@lists.test"], wire.as_bytes()).expect(250);
+        lab.wait("a copy", |recorder| recorder.copies_to(TO).len() > count);
+        let copies = lab.recorder().copies_to(TO);
+        let copy = String::from_utf8_lossy(copies[count].body.as_ref().expect("the lab keeps bodies")).into_owned();
+        assert_eq!(copy.contains("d=sig.example"), is_signed, "{client} {from}: {copy}");
+    }
 }
 
 /// One signature of a message, as a verifier prints it.
