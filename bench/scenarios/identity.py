@@ -121,8 +121,8 @@ class Personal:
 
 
 def dkim_section(bench):
-    """A new key for the list's domain; returns its section of the configuration."""
-    command = [bench.binary, "dkim", "new", "lists.example", "--dir", tempfile.mkdtemp(dir=bench.work)]
+    """A new RSA key for the list's domain; returns its section of the configuration."""
+    command = [bench.binary, "dkim", "new", "lists.example", "--rsa", "--dir", tempfile.mkdtemp(dir=bench.work)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S_MAX)
     if done.returncode:
         raise BenchError(f"{command[0]}: {done.stderr.strip()[-800:]}")

@@ -6,7 +6,7 @@
 //! Mail of untrusted clients is never signed for its author: anyone can write any From.
 //!
 //! A body is hashed once for each form in which it is sent. At most [`TURNS_PER_CPU`] copies per CPU are signed at a
-//! time, on the blocking pool, and only these hold a header in memory; further copies wait in order.
+//! time ([`super::signing_threads`]), and only these hold a header in memory; further copies wait in order.
 //!
 //! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned, unless its
 //! domain has no key yet: the server makes it, and its record is not in DNS.
@@ -25,12 +25,13 @@ use stentor_records::record::WireChanges;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::rotating_keys::RotatingKeys;
+use crate::signing_threads::SigningThreads;
 
 /// Body hashes kept, about 200 octets each.
 const BODIES_MAX: NonZero<usize> = NonZero::new(4_096).unwrap();
-/// While one copy is signed, headers of others are read, and their signatures are on the way to their sessions: with a
-/// single turn per CPU a quarter of the CPU time was idle.
-const TURNS_PER_CPU: usize = 4;
+/// While one copy is signed, headers of others are read, and the answers to others wait to be given together
+/// ([`super::signing_threads`]).
+const TURNS_PER_CPU: usize = 12;
 /// Usual domains that sign a copy: author's, list's, and one for complaints.
 const SIGNING_USUAL: usize = 3;
 
@@ -147,6 +148,8 @@ impl From<&DkimDomain> for DomainSigners {
 pub enum SigningFailure {
     #[error(transparent)]
     Sign(#[from] SignError),
+    #[error("no thread for signatures can be started: {0}")]
+    Thread(std::io::Error),
     #[error("the server is stopping")]
     Stopping,
 }
@@ -155,6 +158,7 @@ pub enum SigningFailure {
 pub struct DkimWork {
     digests: Mutex<LruCache<BodyForm, SharedDigest, foldhash::fast::RandomState>>,
     turns: Semaphore,
+    threads: SigningThreads,
     /// Keys that the server makes and replaces.
     pub rotating: RotatingKeys,
 }
@@ -165,6 +169,7 @@ impl Default for DkimWork {
         DkimWork {
             digests: Mutex::new(LruCache::with_hasher(BODIES_MAX, foldhash::fast::RandomState::default())),
             turns: Semaphore::new(cpus * TURNS_PER_CPU),
+            threads: SigningThreads::default(),
             rotating: RotatingKeys::default(),
         }
     }
@@ -204,25 +209,30 @@ impl DkimWork {
     /// # Errors
     /// The copy cannot be signed.
     pub async fn sign(&self, request: SigningRequest) -> Result<Vec<u8>, SigningFailure> {
-        let signed = tokio::task::spawn_blocking(move || fields(&request)).await;
-        signed.map_err(|_| SigningFailure::Stopping)?.map_err(SigningFailure::Sign)
+        self.threads.sign(request).await
     }
 }
 
-fn fields(request: &SigningRequest) -> Result<Vec<u8>, SignError> {
-    let SigningRequest { header, body, now_s, .. } = request;
-    let mut signed = Vec::new();
-    for DomainSigners { signers, expire_s } in &request.signers {
-        // A new signature that would not last as long either is made only once the old one has lost half of its time.
-        let until_s = expire_s.map_or(request.valid_until_s, |s| request.valid_until_s.min(now_s + s / 2));
-        let missing = |one: &&Signer| !stentor_dkim::is_signed_by(header, *body, one, until_s);
-        let signers: Vec<Signer> = signers.iter().filter(missing).cloned().collect();
-        if !signers.is_empty() {
-            let times = Times { signed: *now_s, expires: expire_s.map(|s| now_s + s) };
-            signed.extend(stentor_dkim::sign(header, *body, &signers, times)?);
+impl SigningRequest {
+    /// Returns the signature fields; empty if the copy already has valid ones.
+    ///
+    /// # Errors
+    /// The copy cannot be signed.
+    pub fn sign(&self) -> Result<Vec<u8>, SignError> {
+        let SigningRequest { header, body, now_s, .. } = self;
+        let mut signed = Vec::new();
+        for DomainSigners { signers, expire_s } in &self.signers {
+            // A new signature that would not last as long either is made only once the old one has lost half of its time.
+            let until_s = expire_s.map_or(self.valid_until_s, |s| self.valid_until_s.min(now_s + s / 2));
+            let missing = |one: &&Signer| !stentor_dkim::is_signed_by(header, *body, one, until_s);
+            let signers: Vec<Signer> = signers.iter().filter(missing).cloned().collect();
+            if !signers.is_empty() {
+                let times = Times { signed: *now_s, expires: expire_s.map(|s| now_s + s) };
+                signed.extend(stentor_dkim::sign(header, *body, &signers, times)?);
+            }
         }
+        Ok(signed)
     }
-    Ok(signed)
 }
 
 #[cfg(test)]
