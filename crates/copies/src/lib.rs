@@ -21,7 +21,7 @@ pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};
 pub use template::{CopyTemplateError, CopyValues};
 pub use unsubscribe::{LINK_BASE_BYTES_MAX, Membership, TOKEN_DAYS, UNSUBSCRIBE_PATH};
 use unsubscribe::{UNSUBSCRIBE_FIELDS, unsubscribe_fields};
-pub use verp::{ReturnPath, VerpTemplate};
+pub use verp::{ReturnPath, SenderPath, VerpTemplate};
 
 /// What the copies of a list's or sender's mail have of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

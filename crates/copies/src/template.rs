@@ -28,6 +28,8 @@ pub(crate) enum Value {
     /// Local part and domain of the sender.
     Local,
     Domain,
+    /// Local part of the sender without [`OWNER`].
+    LocalOfOwner,
     /// Local part and domain of the recipient.
     User,
     Host,
@@ -40,8 +42,12 @@ pub(crate) enum Value {
     Mailbox,
 }
 
-const NAMES: [(&str, Value); 9] = [
+/// End of the local part of Sympa's senders.
+pub(crate) const OWNER: &str = "-owner";
+
+const NAMES: [(&str, Value); 10] = [
     ("local", Value::Local),
+    ("local-owner", Value::LocalOfOwner),
     ("domain", Value::Domain),
     ("user", Value::User),
     ("host", Value::Host),
@@ -119,6 +125,7 @@ impl Template {
             out.push_str(match piece {
                 Piece::Text(text) => text,
                 Piece::Value(Value::Local) => sender.0,
+                Piece::Value(Value::LocalOfOwner) => sender.0.strip_suffix(OWNER).unwrap_or(sender.0),
                 Piece::Value(Value::Domain) => sender.1,
                 Piece::Value(Value::User) => recipient.0,
                 Piece::Value(Value::Host) => recipient.1,
@@ -155,7 +162,7 @@ mod tests {
     #[test]
     fn wrong_templates() {
         let unknown = Template::parse("{locl}").unwrap_err().to_string();
-        assert!(unknown.starts_with("`{locl}` is not a value; values: {local}, {domain}"), "{unknown}");
+        assert!(unknown.starts_with("`{locl}` is not a value; values: {local}, {local-owner}, {domain}"), "{unknown}");
         assert_eq!(Template::parse("{local").unwrap_err(), CopyTemplateError::OpenBrace);
     }
 }

@@ -2,17 +2,20 @@
 //! even if its text does not.
 //!
 //! A [`VerpTemplate`] renders the path, and reads it again when a bounce comes back. `{tag}` proves that this server
-//! sent such a copy; without it anybody who knows the form can write one.
+//! sent such a copy; without it anybody who knows the form can write one. If the sender is not known, a path may have
+//! several readings, because texts of the template may also be in names: `a+b+c=x.example`.
 
 use stentor_mail::address::Address;
 
 use crate::key::{CopyKey, SealUse};
-use crate::template::{CopyTemplateError, CopyValues, Piece, Template, Value};
+use crate::template::{CopyTemplateError, CopyValues, OWNER, Piece, Template, Value};
 
 /// RFC 5321 section 4.5.3.1.1.
 const LOCAL_BYTES_MAX: usize = 64;
 /// Characters of a tag: 40 bits.
 const TAG_CHARS: usize = 8;
+/// Maximum readings of one path.
+const READINGS_MAX: usize = 64;
 /// Digits of base 32 that survive a change of case and cannot be mistaken for each other.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
@@ -31,6 +34,23 @@ pub struct ReturnPath {
     pub is_proven: bool,
 }
 
+/// A return path that has been read, and whose mail it is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SenderPath {
+    /// Envelope sender, in the case in which the path arrived.
+    pub sender: String,
+    pub path: ReturnPath,
+}
+
+/// Values in the local part of a return path.
+#[derive(Clone, Copy, Default)]
+struct PathValues<'p> {
+    local: &'p str,
+    tag: Option<&'p str>,
+    user: &'p str,
+    host: &'p str,
+}
+
 impl VerpTemplate {
     /// Postfix's and Mailman's form: `{local}+{user}={host}@{domain}`.
     pub fn plain() -> VerpTemplate {
@@ -42,8 +62,8 @@ impl VerpTemplate {
         VerpTemplate { template: fixed("+{tag}-") }
     }
 
-    /// Parses a template. It begins with `{local}`, has `{user}`, a text and `{host}`, and ends with `@{domain}`, so
-    /// that a return path can be read again.
+    /// Parses a template. It has `{local}` or `{local-owner}`, `{user}`, a text and `{host}`, perhaps `{tag}`, with
+    /// texts between, and ends with `@{domain}`, so that a return path can be read again.
     ///
     /// # Errors
     /// The template has another form.
@@ -53,22 +73,23 @@ impl VerpTemplate {
              `{local}+{user}={host}@{domain}`",
         );
         let template = Template::parse(text)?;
-        let [Piece::Value(Value::Local), middle @ .., Piece::Text(at), Piece::Value(Value::Domain)] = &*template.pieces
-        else {
-            return Err(FORM);
+        let [middle @ .., Piece::Text(at), Piece::Value(Value::Domain)] = &*template.pieces else { return Err(FORM) };
+        let count = |wanted: &[Value]| {
+            middle.iter().filter(|piece| matches!(piece, Piece::Value(value) if wanted.contains(value))).count()
         };
-        let user = middle.iter().position(|piece| *piece == Piece::Value(Value::User)).ok_or(FORM)?;
-        let [Piece::Value(Value::User), Piece::Text(between), Piece::Value(Value::Host)] = &middle[user..] else {
-            return Err(FORM);
-        };
-        let before_is_fixed =
-            matches!(&middle[..user], [Piece::Text(_)] | [Piece::Text(_), Piece::Value(Value::Tag), Piece::Text(_)]);
-        let is_atom = |text: &str| !text.is_empty() && text.bytes().all(|byte| is_atext(byte) && byte != b'.');
-        let texts = middle[..user].iter().filter_map(|piece| match piece {
-            Piece::Text(text) => Some(&**text),
-            Piece::Value(_) => None,
+        let has_values = count(&[Value::Local, Value::LocalOfOwner]) == 1
+            && [Value::User, Value::Host].iter().all(|value| count(&[*value]) == 1)
+            && count(&[Value::Tag]) <= 1;
+        let is_known = middle.iter().all(|piece| match piece {
+            Piece::Text(text) => !text.is_empty() && text.bytes().all(|byte| is_atext(byte) && byte != b'.'),
+            Piece::Value(value) => {
+                matches!(value, Value::Local | Value::LocalOfOwner | Value::User | Value::Host | Value::Tag)
+            }
         });
-        if **at != *"@" || !before_is_fixed || !is_atom(between) || !texts.into_iter().all(is_atom) {
+        let user = middle.iter().position(|piece| *piece == Piece::Value(Value::User)).ok_or(FORM)?;
+        let names_recipient = matches!(&middle[user..], [_, Piece::Text(_), Piece::Value(Value::Host), ..]) && user > 0;
+        let are_apart = middle.windows(2).all(|two| !matches!(two, [Piece::Value(_), Piece::Value(_)]));
+        if **at != *"@" || !has_values || !is_known || !names_recipient || !are_apart {
             return Err(FORM);
         }
         Ok(VerpTemplate { template })
@@ -77,7 +98,7 @@ impl VerpTemplate {
     /// Whether the recipient is in the detail of the sender's address: such paths lead back to the sender without
     /// tables.
     pub fn is_detail(&self) -> bool {
-        matches!(&*self.template.pieces, [_, Piece::Text(text), ..] if text.starts_with('+'))
+        matches!(&*self.template.pieces, [Piece::Value(Value::Local), Piece::Text(text), ..] if text.starts_with('+'))
     }
 
     /// Returns the return path of a copy; `None` if sender and recipient fit in none that is valid everywhere: a null
@@ -93,6 +114,10 @@ impl VerpTemplate {
         if !is_plain(values.sender) || !is_plain(values.recipient) || !is_name(values.recipient) {
             return None;
         }
+        let local = values.sender.rsplit_once('@').map_or("", |(local, _)| local);
+        if self.template.has(Value::LocalOfOwner) && !local.ends_with(OWNER) {
+            return None;
+        }
         let tag = if self.template.has(Value::Tag) { tag(key, values.sender, values.recipient) } else { String::new() };
         let path = self.template.render(values, &tag);
         let local_bytes = path.rfind('@')?;
@@ -101,32 +126,85 @@ impl VerpTemplate {
 
     /// Reads a return path of this sender's mail. `None`: it is none.
     pub fn read(&self, path: &Address, sender: &str, key: &CopyKey) -> Option<ReturnPath> {
-        let (sender_local, sender_domain) = sender.rsplit_once('@')?;
-        if !path.domain().eq_ignore_ascii_case(sender_domain) {
-            return None;
-        }
-        let mut rest = path.local();
-        let (mut seen_tag, mut pieces) = (None, self.template.pieces.iter());
-        let between = loop {
-            match pieces.next()? {
-                Piece::Value(Value::Local) => rest = strip(rest, sender_local)?,
-                Piece::Text(text) => rest = strip(rest, text)?,
-                Piece::Value(Value::Tag) => {
-                    let (tag, behind) = rest.split_at_checked(TAG_CHARS)?;
-                    (seen_tag, rest) = (Some(tag), behind);
-                }
-                // The form is checked by `parse`: user, text, host.
-                Piece::Value(_) => match pieces.next()? {
-                    Piece::Text(between) => break between,
-                    Piece::Value(_) => return None,
-                },
-            }
-        };
-        let (user, host) = rest.rsplit_once(&**between)?;
-        let recipient = Address::parse(format!("{user}@{host}").as_bytes(), false).ok()?;
-        let is_proven = seen_tag.is_some_and(|seen| tag(key, sender, recipient.as_str()) == seen.to_ascii_lowercase());
-        Some(ReturnPath { recipient, is_proven })
+        let mut found = None;
+        self.each_reading(path, key, &mut |reading| {
+            let is_senders = reading.sender.eq_ignore_ascii_case(sender);
+            found = is_senders.then_some(reading.path);
+            is_senders
+        });
+        found
     }
+
+    /// Reads a return path of some sender at its domain: the proven reading, or else all, the likeliest first. Empty:
+    /// it is none.
+    pub fn readings(&self, path: &Address, key: &CopyKey) -> Vec<SenderPath> {
+        let mut all = Vec::new();
+        self.each_reading(path, key, &mut |reading| {
+            let is_proven = reading.path.is_proven;
+            if is_proven {
+                all.clear();
+            }
+            all.push(reading);
+            is_proven
+        });
+        all
+    }
+
+    /// Visits up to [`READINGS_MAX`] readings until `visit` returns true.
+    fn each_reading(&self, path: &Address, key: &CopyKey, visit: &mut dyn FnMut(SenderPath) -> bool) {
+        // The form is checked by `parse`: the last two pieces are `@{domain}`.
+        let Some((local, _)) = self.template.pieces.split_last_chunk::<2>() else { return };
+        let end = if self.template.has(Value::LocalOfOwner) { OWNER } else { "" };
+        let mut visit_values = |values: PathValues<'_>| {
+            let sender = format!("{}{end}@{}", values.local, path.domain());
+            let recipient = Address::parse(format!("{}@{}", values.user, values.host).as_bytes(), false);
+            let (Ok(recipient), Ok(_)) = (recipient, Address::parse(sender.as_bytes(), false)) else { return false };
+            let is_proven =
+                values.tag.is_some_and(|seen| tag(key, &sender, recipient.as_str()).eq_ignore_ascii_case(seen));
+            visit(SenderPath { sender, path: ReturnPath { recipient, is_proven } })
+        };
+        let mut left = READINGS_MAX;
+        let mut visit = |values: PathValues<'_>| {
+            left -= 1;
+            visit_values(values) || left == 0
+        };
+        each_match(local, path.local(), PathValues::default(), &mut visit);
+    }
+}
+
+/// Visits the values with which pieces make a text, until `visit` returns true. Returns whether it did.
+fn each_match<'p>(
+    pieces: &[Piece],
+    text: &'p str,
+    values: PathValues<'p>,
+    visit: &mut dyn FnMut(PathValues<'p>) -> bool,
+) -> bool {
+    let Some((piece, pieces)) = pieces.split_first() else { return text.is_empty() && visit(values) };
+    let value = match piece {
+        Piece::Text(own) => return strip(text, own).is_some_and(|text| each_match(pieces, text, values, visit)),
+        Piece::Value(Value::Tag) => {
+            let Some((tag, text)) = text.split_at_checked(TAG_CHARS) else { return false };
+            return each_match(pieces, text, PathValues { tag: Some(tag), ..values }, visit);
+        }
+        Piece::Value(value) => *value,
+    };
+    let with = |text: &'p str| match value {
+        Value::User => PathValues { user: text, ..values },
+        Value::Host => PathValues { host: text, ..values },
+        _ => PathValues { local: text, ..values },
+    };
+    let Some(Piece::Text(next)) = pieces.first() else {
+        return !text.is_empty() && each_match(pieces, "", with(text), visit);
+    };
+    let is_end = |end: &usize| text.get(*end..).is_some_and(|rest| strip(rest, next).is_some());
+    let mut ends: Vec<usize> = (1..text.len()).filter(is_end).collect();
+    // A detail begins at the first `+`, as for Mailman; other texts are rather in senders than in recipients, such as
+    // mlmmj's `list+bounces-12-ann=x.example`, and a host has none.
+    let is_first = value == Value::Host || value != Value::User && next.starts_with('+');
+    if !is_first {
+        ends.reverse();
+    }
+    ends.into_iter().any(|end| each_match(pieces, &text[end..], with(&text[..end]), visit))
 }
 
 fn fixed(middle: &str) -> Template {
@@ -221,13 +299,81 @@ mod tests {
             "{local} {user}={host}@{domain}",
             "{local}+{list}{user}={host}@{domain}",
             "{local}+{tag}{user}={host}@{domain}",
+            "{local}+{local-owner}-{user}={host}@{domain}",
+            "b+{user}={host}@{domain}",
+            "{user}={host}+{local}@{domain}",
+            "{local}+{user}={host}=@{domain}",
         ] {
             assert!(VerpTemplate::parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(VerpTemplate::parse("{local}+{tag}-{user}={host}@{domain}").unwrap(), VerpTemplate::tagged());
     }
 
+    fn readings(template: &VerpTemplate, path: &str) -> Vec<(String, String, bool)> {
+        let read = template.readings(&path.parse().unwrap(), &key()).into_iter();
+        read.map(|read| (read.sender, read.path.recipient.to_string(), read.path.is_proven)).collect()
+    }
+
+    fn reading(sender: &str, recipient: &str, is_proven: bool) -> (String, String, bool) {
+        (sender.to_owned(), recipient.to_owned(), is_proven)
+    }
+
+    /// Mailman's `VERP_REGEXP`: `^(?P<bounces>[^+]+?)\+(?P<local>[^=]+)=(?P<domain>[^@]+)@.*$`.
+    fn mailman(path: &str) -> Option<[&str; 3]> {
+        let (bounces, rest) = path.split_once('+')?;
+        let (local, rest) = rest.split_once('=')?;
+        let (domain, _) = rest.split_once('@')?;
+        (![bounces, local, domain].contains(&"")).then_some([bounces, local, domain])
+    }
+
+    #[test]
+    fn managers_parse_their_forms() {
+        let plain = path(&VerpTemplate::plain(), "ann+a@x.example").unwrap();
+        assert_eq!(mailman(&plain).unwrap(), ["news-bounces", "ann+a", "x.example"]);
+        assert_eq!(readings(&VerpTemplate::plain(), &plain)[0], reading(SENDER, "ann+a@x.example", false));
+        let mlmmj = VerpTemplate::parse("{local}-{user}={host}@{domain}").unwrap();
+        let sender = "talk+bounces-12@l.example";
+        let values = |sender| CopyValues {
+            sender,
+            membership_sender: sender,
+            recipient: "ann-b@x.example",
+            name: "",
+            list: "",
+            message: "",
+        };
+        let rendered = mlmmj.render(&values(sender), &key()).unwrap();
+        assert_eq!(rendered, "talk+bounces-12-ann-b=x.example@l.example");
+        assert!(readings(&mlmmj, &rendered).contains(&reading(sender, "ann-b@x.example", false)));
+        // Sympa: `bounce+user==a==host==list@domain`; its sender is `list-owner`.
+        let sympa = VerpTemplate::parse("bounce+{user}==a=={host}=={local-owner}@{domain}").unwrap();
+        assert!(!sympa.is_detail());
+        let rendered = sympa.render(&values("news-owner@l.example"), &key()).unwrap();
+        assert_eq!(rendered, "bounce+ann-b==a==x.example==news@l.example");
+        assert_eq!(readings(&sympa, &rendered), [reading("news-owner@l.example", "ann-b@x.example", false)]);
+        assert_eq!(sympa.render(&values("news@l.example"), &key()), None, "Sympa knows no list of this name");
+    }
+
+    #[test]
+    fn a_tag_tells_readings_apart() {
+        let template = VerpTemplate::parse("{local}-{tag}-{user}={host}@{domain}").unwrap();
+        let rendered = path(&template, "a-b=c@x.example").unwrap();
+        assert_eq!(readings(&template, &rendered), [reading(SENDER, "a-b=c@x.example", true)]);
+        assert_eq!(readings(&template, &rendered.replace("a-b", "a-d")).iter().filter(|read| read.2).count(), 0);
+        assert_eq!(readings(&VerpTemplate::plain(), "news@l.example"), []);
+        let many = format!("{}=x.example@l.example", "+a".repeat(100));
+        assert!(readings(&VerpTemplate::plain(), &many[1..]).len() <= READINGS_MAX);
+    }
+
     proptest! {
+        #[test]
+        fn any_path_is_read(local in "[a+=-]{0,60}") {
+            let Ok(path) = format!("{local}@l.example").parse::<Address>() else { return Ok(()) };
+            for form in ["{local}-{user}={host}@{domain}", "b+{user}=={host}=={local-owner}@{domain}"] {
+                let read = VerpTemplate::parse(form).unwrap().readings(&path, &key());
+                prop_assert!(read.len() <= READINGS_MAX && read.iter().all(|read| !read.path.is_proven));
+            }
+        }
+
         #[test]
         fn what_is_rendered_is_read(user in "[a-z0-9=+.-]{1,20}", host in "[a-z]{1,8}(\\.[a-z-]{1,8}){0,2}") {
             let recipient = format!("{user}@{host}");
