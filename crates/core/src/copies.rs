@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use stentor_config::Config;
-use stentor_copies::{CopyKey, CopyParts, CopySettings, CopyValues, Issuer, Membership};
+use stentor_copies::{CopyKey, CopyParts, CopySettings, CopyValues, Issuer, Membership, VerpTemplate};
+use stentor_mail::address::Address;
 use stentor_queue::ids::Ms;
 
 use super::secret_key;
@@ -76,6 +77,14 @@ impl CopyRules {
         self.senders.get(domain).filter(|_| !is_forwarded(local))
     }
 
+    /// Returns the form of return paths of senders at the domain of an address, and the key that seals them.
+    pub fn sender_paths(&self, address: &Address) -> Option<(&VerpTemplate, &CopyKey)> {
+        if self.senders.is_empty() || is_forwarded(address.local()) {
+            return None;
+        }
+        Some((self.senders.get(address.domain())?.verp.as_ref()?, self.key.as_ref()?))
+    }
+
     /// Returns what the copy for one recipient has of its own.
     pub fn render(&self, settings: &CopySettings, values: &CopyValues<'_>, now: Ms) -> CopyParts {
         let Some(key) = &self.key else { return CopyParts::default() };
@@ -129,8 +138,16 @@ mod tests {
         let mut rules = CopyRules::default();
         rules.read_key(folder.path()).unwrap();
         assert!(rules.key.is_none() && !folder.path().join(FILE).exists());
+        let address: Address = "a+b=c.example@x.example".parse().unwrap();
+        assert!(rules.sender_paths(&address).is_none());
         rules.senders.insert("x.example".into(), CopySettings::default());
         rules.read_key(folder.path()).unwrap();
+        assert!(rules.sender_paths(&address).is_none(), "they have no return paths");
+        rules.senders.get_mut("x.example").unwrap().verp = Some(VerpTemplate::plain());
+        assert!(rules.sender_paths(&address).is_some());
+        for other in ["a+b=c.example@y.example", "SRS0+a=b=c.example=d@x.example"] {
+            assert!(rules.sender_paths(&other.parse().unwrap()).is_none(), "{other}");
+        }
         let first = std::fs::read(folder.path().join(FILE)).unwrap();
         rules.read_key(folder.path()).unwrap();
         assert!(rules.key.is_some() && std::fs::read(folder.path().join(FILE)).unwrap() == first);

@@ -547,8 +547,8 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     note(core, Topic::Policy, &text);
 }
 
-/// Reports a bounce of a list's post, or a complaint about one, that came in the message `id`.
-pub fn list_report(core: &Core, id: MessageId, report: &ReportNote<'_>) {
+/// Reports a bounce of a list's or manager's post, or a complaint about one, that came in the message `id`.
+pub fn post_report(core: &Core, id: MessageId, report: &ReportNote<'_>) {
     if is_wanted(core) {
         let (at, id, text) = (core.clock.now(), id.to_string(), report.write());
         record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, ..Note::default() }));

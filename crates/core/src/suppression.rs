@@ -14,12 +14,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::event::{Envelope, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_registry::SuppressionMatch;
+use stentor_registry::{Scope, SuppressionError, SuppressionMatch};
 use stentor_sched::{FailedRcpt, Work};
 
 use crate::assignment::Assignment;
@@ -38,6 +39,15 @@ struct SuppressedGroup {
 }
 
 type SuppressedGroups = SmallVec<[SuppressedGroup; 2]>;
+
+/// Returns the scope of a manager's mail. It numbers its posts after `+`; the scope has all of them.
+///
+/// # Errors
+/// The sender is not a valid address.
+pub fn sender_scope(sender: &str) -> Result<Scope, SuppressionError> {
+    let base = sender.parse::<Address>().ok().and_then(|address| address.without_detail());
+    Scope::sender(base.as_ref().map_or(sender, Address::as_str))
+}
 
 /// Takes the next transaction for a connection, if there is one, without suppressed recipients.
 pub fn take_assignment(core: &Core, hub: &mut Hub, conn: ConnId, now: Ms) -> Option<Assignment> {

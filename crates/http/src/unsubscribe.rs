@@ -15,7 +15,7 @@ use axum::routing::get;
 use maud::html;
 use stentor_copies::{Membership, UNSUBSCRIBE_PATH};
 use stentor_core::log;
-use stentor_mail::address::Address;
+use stentor_core::suppression::sender_scope;
 use stentor_registry::{RegistryError, Scope, Subject, Suppression, SuppressionError, SuppressionReason};
 
 use super::Http;
@@ -78,11 +78,7 @@ fn open(http: &Http, token: &str) -> Option<Membership> {
 fn suppression(membership: &Membership, now: u64) -> Result<Suppression, SuppressionError> {
     let scope = match membership {
         Membership::List { list, .. } => Scope::list(list)?,
-        // A manager numbers its posts after `+`; the entry is for all of them.
-        Membership::Sender { sender, .. } => {
-            let base = sender.parse::<Address>().ok().and_then(|address| address.without_detail());
-            Scope::sender(base.as_ref().map_or(sender.as_str(), Address::as_str))?
-        }
+        Membership::Sender { sender, .. } => sender_scope(sender)?,
     };
     let subject = Subject::parse(membership.recipient())?;
     Ok(Suppression::new(subject, scope, SuppressionReason::Unsubscribe, SOURCE, now))

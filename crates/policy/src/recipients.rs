@@ -284,6 +284,11 @@ impl<P> Recipients<P> {
         self.of_lists.iter().filter(|known| known.is_bounces).map(|report| (&report.list, &report.address))
     }
 
+    /// Named recipients that are relayed, and named aliases.
+    pub fn relayed_and_aliases(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().map(|(address, _)| address).chain(self.aliases())
+    }
+
     /// Named aliases that lead to `/dev/null`.
     pub fn nulls(&self) -> impl Iterator<Item = &Address> {
         self.aliases.iter().filter(|alias| alias.expansion.has_null).map(|alias| &alias.address)

@@ -37,6 +37,8 @@ pub(super) struct OriginalFacts {
     pub message_id: Option<String>,
     pub list_id: Option<String>,
     pub feedback_id: Option<String>,
+    /// X-Listmonk-Campaign.
+    pub campaign: Option<String>,
     pub to: String,
 }
 
@@ -119,6 +121,8 @@ impl OriginalFacts {
             set(&mut self.list_id, id);
         } else if name.eq_ignore_ascii_case("cfbl-feedback-id") {
             set(&mut self.feedback_id, value);
+        } else if name.eq_ignore_ascii_case("x-listmonk-campaign") {
+            set(&mut self.campaign, value);
         } else if name.eq_ignore_ascii_case("to") && self.to.is_empty() {
             start_of(value, FIELD_BYTES_MAX).clone_into(&mut self.to);
         }

@@ -138,6 +138,9 @@ pub struct ParsedBounce {
     pub original_message_id: Option<String>,
     /// List-Id of that message, without angle brackets.
     pub original_list_id: Option<String>,
+    /// X-Listmonk-Campaign of that message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original_campaign: Option<String>,
     /// Original-Envelope-Id (ENVID).
     pub envelope_id: Option<String>,
     /// The host that reports (Reporting-MTA), else the sender's domain; may be empty.
@@ -197,6 +200,7 @@ fn read(collected: &Collector, rules: &BounceRules) -> ParsedBounce {
         reports: Vec::new(),
         original_message_id: original.message_id,
         original_list_id: original.list_id,
+        original_campaign: original.campaign,
         envelope_id: status.envelope_id,
         reporter: status.reporter.unwrap_or_else(|| domain_of(&collected.header.from)),
         complaint: None,
@@ -218,7 +222,7 @@ fn read(collected: &Collector, rules: &BounceRules) -> ParsedBounce {
             drafts = free::read(collected, signs.is_delay);
         } else {
             // The attached message is the report, not the message reported on.
-            parsed.original_message_id = None;
+            (parsed.original_message_id, parsed.original_campaign) = (None, None);
         }
     }
     // A bounce whose recipient is not named is still one.

@@ -26,7 +26,7 @@ use stentor_queue::ids::MessageId;
 
 use super::Transaction;
 use super::authentication::applied_policy;
-use super::list_reports::NOT_READ;
+use super::post_reports::NOT_READ;
 
 /// Octets of a message that may be a report.
 const READ_BYTES_MAX: usize = 8 * 1024 * 1024;

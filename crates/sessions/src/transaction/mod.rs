@@ -15,9 +15,10 @@ mod examination;
 mod from_rewriting;
 mod header;
 mod holdings;
-mod list_reports;
 mod milters;
+mod post_reports;
 mod rcpt;
+mod report_paths;
 mod submitted;
 mod success;
 mod umbrella;
@@ -54,8 +55,8 @@ use self::authentication::Authentication;
 use self::dmarc_reports::DmarcOutcome;
 use self::from_rewriting::StoredAuthor;
 use self::holdings::{Arrival, Pieces};
-use self::list_reports::ListReports;
 use self::milters::MilterTransaction;
+use self::post_reports::PostReports;
 pub use self::submitted::{Account, Submitted};
 use self::success::Answer;
 use super::content::{ContentEnvelope, Members, check as check_content};
@@ -480,7 +481,7 @@ impl Transaction {
         let judged = self.judge_content(core, settings, peer, &mut end).await;
         let named = self.rcpts.named();
         let reports = match judged {
-            Ok(()) => self.list_reports(core, settings, &end.last).await,
+            Ok(()) => self.post_reports(core, settings, &end.last).await,
             Err(reply) => Err(reply),
         };
         let (verdict, reports) = match reports {
@@ -488,12 +489,13 @@ impl Transaction {
                 self.add_report_fields(&reports);
                 (self.keep_dmarc_reports(core, settings, &end.last).await, reports)
             }
-            Err(reply) => (Err(reply), ListReports::default()),
+            Err(reply) => (Err(reply), PostReports::default()),
         };
         let (id, dmarc) = (self.id, std::mem::take(&mut self.dmarc));
         let reply = self.conclude(core, settings, end, named, verdict).await;
         if reply.code == 250 {
             reports.log(core, settings, id);
+            reports.sync(core).await;
         } else {
             reports.expect_again(core);
         }

@@ -119,8 +119,11 @@ fn owners_see_whom_a_report_is_about() {
     post(&server, 3);
     let to = path(&host, "ann");
     let id = server.smtp().send("", &[&to], bounce("550 5.1.1 User unknown").as_bytes()).expect(250).queue_id();
-    server
-        .wait_log(&[&format!("{id}: report: list=news, to=<ann@host.example>, proven"), "from=lists.test: 550 5.1.1"]);
+    server.wait_log(&[
+        &format!("{id}: report: list=news, to=<ann@host.example>, proven"),
+        "from=lists.test, ",
+        "dsn=<5.1.1>: 550 5.1.1",
+    ]);
     assert_eq!(drained(&server).delivered, 4);
     let reports = host.contents();
     let report = String::from_utf8(reports.last().expect("the owner's copy").clone()).expect("UTF-8");

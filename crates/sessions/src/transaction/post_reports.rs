@@ -1,10 +1,13 @@
-//! Bounces and complaints about a list's posts: read once, when they come to the list's bounce address.
+//! Bounces and complaints about posts of lists and managers: read once, when they come to the list's bounce address or
+//! to a return path of the manager's mail ([`super::report_paths`]).
 //!
 //! Promise: for each recipient of a report the log says who, whether the return path proves it ([`stentor_copies`]),
 //! and the cause ([`stentor_bounces`]). A complaint about a copy whose return path is proven suppresses its recipient
-//! for the list before the complaint is acknowledged, and counts in the rates once it is. A proven bounce because of
-//! our reputation raises an alarm ([`stentor_core::reputation_alarms`]). Auto-replies are ignored. The report goes to
-//! the owner, with fields that say to which return path it came and whom it is about.
+//! for the list or sender before the complaint is acknowledged, and counts in the rates once it is. A proven bounce
+//! because of our reputation raises an alarm ([`stentor_core::reputation_alarms`]). Proven reports are synced in the
+//! history before their 250, so that webhooks get them whatever happens. Auto-replies are ignored. A list's
+//! report goes to the owner, with fields that say to which return path it came and whom it is about; that of a
+//! manager's post goes to the manager as it came.
 //!
 //! Anybody can send such a message. One without a valid tag in its return path has no effect beyond a log line and
 //! these fields. A report is read up to [`READ_BYTES_MAX`].
@@ -18,10 +21,10 @@ use std::sync::Arc;
 use stentor_bounces::message::BounceParser;
 use stentor_bounces::note::{ReportNote, ReportProof};
 use stentor_bounces::{BounceCause, BounceKind, BounceReply, ParsedBounce, RecipientReport, ReportAction};
-use stentor_copies::ReturnPath;
+use stentor_copies::SenderPath;
 use stentor_core::reputation_alarms::{BlockedPlace, REPORT_SOURCE};
+use stentor_core::suppression::sender_scope;
 use stentor_core::{Core, Settings, log};
-use stentor_mail::address::Address;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::MessageId;
 use stentor_records::escape::field;
@@ -29,6 +32,7 @@ use stentor_records::record::domain;
 use stentor_registry::{EntryEffect, Scope, Subject, Suppression, SuppressionReason};
 
 use super::Transaction;
+use super::report_paths::ReportAddress;
 
 /// Octets of a report that are read: its returned message may be as large as ours.
 const READ_BYTES_MAX: usize = 512 * 1024;
@@ -46,19 +50,17 @@ const FIELDS_MAX: usize = 10;
 /// Longest address in such a field, so that its line stays short.
 const FIELD_BYTES_MAX: usize = 320;
 
-/// A list's bounce address as the reporter named it.
-pub(super) struct BounceAddress {
-    list: Arc<str>,
-    path: Address,
-}
-
 /// What a report says about one recipient of a post.
 struct RecipientFinding {
+    /// Empty if a manager sent the post.
     list: Arc<str>,
+    /// Envelope sender of the post.
+    sender: String,
     recipient: String,
     proof: ReportProof,
     action: ReportAction,
     cause: BounceCause,
+    confidence: u8,
     rule: String,
     text: String,
     /// The host that replied; may be empty.
@@ -68,36 +70,40 @@ struct RecipientFinding {
 
 /// What a message reports about posts.
 #[derive(Default)]
-pub(super) struct ListReports {
+pub(super) struct PostReports {
     findings: Vec<RecipientFinding>,
+    /// Message-ID of the post, without angle brackets; may be empty.
+    post: String,
+    /// X-Listmonk-Campaign of the post; may be empty.
+    campaign: String,
 }
 
 impl Transaction {
-    /// Reads a message that came to lists' bounce addresses.
+    /// Reads a message that came to addresses of reports.
     ///
     /// # Errors
     /// It cannot be read, or a complaint cannot be stored.
-    pub(super) async fn list_reports(
+    pub(super) async fn post_reports(
         &self,
         core: &Arc<Core>,
         settings: &Settings,
         last: &[u8],
-    ) -> Result<ListReports, Reply> {
-        let to = self.rcpts.reports().map(|(list, path)| BounceAddress { list: list.clone(), path: path.clone() });
-        let to: Vec<BounceAddress> = to.collect();
-        if to.is_empty() {
-            return Ok(ListReports::default());
-        }
-        let parsed = self.parse_report(core, settings, last).map_err(|error| {
+    ) -> Result<PostReports, Reply> {
+        let not_read = |error: io::Error| {
             tracing::error!(message = %self.id, %error, "report could not be read");
             NOT_READ
-        })?;
+        };
+        let to = self.report_addresses(core, settings, last, FINDINGS_MAX).map_err(not_read)?;
+        if to.is_empty() {
+            return Ok(PostReports::default());
+        }
+        let parsed = self.parse_report(core, settings, last).map_err(not_read)?;
         let mut findings: Vec<RecipientFinding> = Vec::new();
         for to in &to {
-            let of_path = read_path(settings, &to.list, &to.path);
             // Without a return path all addresses of a list say the same.
-            if of_path.is_some() || !findings.iter().any(|known| known.list == to.list) {
-                findings.extend(read_findings(settings, to, of_path, &parsed));
+            let is_of_list = |known: &RecipientFinding| to.list.as_ref().is_some_and(|list| known.list == *list);
+            if to.return_path(&parsed).is_some() || !findings.iter().any(is_of_list) {
+                findings.extend(read_findings(settings, to, &parsed));
             }
             if findings.len() >= FINDINGS_MAX {
                 tracing::info!(message = %self.id, "more than {FINDINGS_MAX} recipients in a report; the others are not logged");
@@ -108,17 +114,19 @@ impl Transaction {
         for finding in findings.iter_mut().filter(|finding| finding.is_proven_complaint()) {
             // Else one copy would be enough to raise a list's complaint rate. Unchanged: the person complained before.
             if suppress(core, finding).await? == EntryEffect::Unchanged
-                && !core.complaints.take_expected(&finding.list, &finding.recipient, core.clock.now())
+                && !core.complaints.take_expected(finding.subject(), &finding.recipient, core.clock.now())
             {
                 finding.proof = ReportProof::Repeated;
             }
         }
-        Ok(ListReports { findings })
+        let post = parsed.original_message_id.unwrap_or_default();
+        let post = post.trim_matches(['<', '>']).to_owned();
+        Ok(PostReports { findings, post, campaign: parsed.original_campaign.unwrap_or_default() })
     }
 
     /// Adds the return path and the subscribers to a report for the list's owner. If others get the message as well,
     /// nothing is added: they must not learn who subscribes.
-    pub(super) fn add_report_fields(&mut self, reports: &ListReports) {
+    pub(super) fn add_report_fields(&mut self, reports: &PostReports) {
         if self.rcpts.reports().count() as u64 != self.rcpts.named() {
             return;
         }
@@ -137,23 +145,27 @@ impl Transaction {
     }
 }
 
-impl ListReports {
+impl PostReports {
     /// Logs them and raises alarms, once the message `id` is accepted.
     pub(super) fn log(&self, core: &Core, settings: &Settings, id: MessageId) {
         for finding in &self.findings {
-            let RecipientFinding { list, recipient, proof, action, cause, rule, text, host, status } = finding;
-            let sender = settings.list(list).map_or("", |list| domain(list.settings().bounces.as_str()));
+            let RecipientFinding { list, sender, recipient, proof, action, cause, text, host, status, .. } = finding;
             let note = ReportNote {
                 list: (&**list).into(),
+                sender: sender.into(),
                 recipient: recipient.into(),
                 proof: *proof,
                 action: action.name(),
                 cause: cause.name(),
-                rule: rule.into(),
-                sender_domain: sender.into(),
+                confidence: finding.confidence,
+                rule: (&finding.rule).into(),
+                sender_domain: domain(sender).into(),
+                dsn: status.map(|status| status.to_string()).unwrap_or_default().into(),
+                post: (&self.post).into(),
+                campaign: (&self.campaign).into(),
                 text,
             };
-            log::list_report(core, id, &note);
+            log::post_report(core, id, &note);
             if *cause == BounceCause::Reputation && *proof == ReportProof::Proven {
                 let host = if host.is_empty() { domain(recipient) } else { host };
                 let place = BlockedPlace { source: REPORT_SOURCE, host };
@@ -163,10 +175,21 @@ impl ListReports {
         }
     }
 
+    /// Waits until proven reports are in the history for good, where webhooks read them. Others cost no sync: anybody
+    /// can send them.
+    pub(super) async fn sync(&self, core: &Arc<Core>) {
+        let is_proven = |finding: &RecipientFinding| finding.proof != ReportProof::Unproven;
+        if core.history.is_on() && self.findings.iter().any(is_proven) {
+            let core = core.clone();
+            // A history that cannot be written counts what it loses.
+            let _ = tokio::task::spawn_blocking(move || core.history.sync()).await;
+        }
+    }
+
     /// The message was not accepted: its complaints are stored, but count when the reporter sends it again.
     pub(super) fn expect_again(&self, core: &Core) {
         for finding in self.findings.iter().filter(|finding| finding.is_proven_complaint()) {
-            core.complaints.expect_again(&finding.list, &finding.recipient, core.clock.now());
+            core.complaints.expect_again(finding.subject(), &finding.recipient, core.clock.now());
         }
     }
 
@@ -187,61 +210,55 @@ impl ListReports {
     }
 }
 
-/// Returns what a message says about a list's recipients. The return path says who, else the report.
-fn read_findings(
-    settings: &Settings,
-    to: &BounceAddress,
-    of_path: Option<ReturnPath>,
-    parsed: &ParsedBounce,
-) -> Vec<RecipientFinding> {
-    let list = to.list.clone();
+/// Returns what a message says about recipients. The return path says who, else the report.
+fn read_findings(settings: &Settings, to: &ReportAddress, parsed: &ParsedBounce) -> Vec<RecipientFinding> {
+    let list = to.list.clone().unwrap_or_default();
+    // A list's sender is known, that of a manager is in the return path.
+    let of_list = || settings.list(&list).map(|list| list.settings().bounces.as_str().to_owned());
     match parsed.kind {
         BounceKind::AutoReply | BounceKind::Other => Vec::new(),
         BounceKind::Complaint => {
             let facts = parsed.complaint.as_ref().filter(|facts| facts.is_by_person());
             let Some(facts) = facts else { return Vec::new() };
-            let path = facts.mail_from.as_deref().and_then(|path| path.parse().ok());
-            let of_post = path.and_then(|path: Address| read_path(settings, &to.list, &path)).or(of_path);
+            let path = to.path_of_complaint(settings, parsed, facts);
+            let Some(sender) = path.as_ref().map(|path| path.sender.clone()).or_else(of_list) else {
+                return Vec::new();
+            };
             let named = parsed.reports.first().map(|report| report.recipient.clone());
-            let proof = proof(of_post.as_ref());
-            let recipient = of_post.map(|path| path.recipient.as_str().to_owned()).or(named).unwrap_or_default();
-            let text = facts.feedback_type.clone();
-            let (action, cause, rule) = (ReportAction::Complained, BounceCause::Content, String::new());
+            let recipient = path.as_ref().map(|path| path.path.recipient.as_str().to_owned()).or(named);
             vec![RecipientFinding {
-                list,
-                recipient,
-                proof,
-                action,
-                cause,
-                rule,
-                text,
-                host: String::new(),
-                status: None,
+                proof: proof(path.as_ref()),
+                action: ReportAction::Complained,
+                cause: BounceCause::Content,
+                text: facts.feedback_type.clone(),
+                ..RecipientFinding::without_details(list, sender, recipient.unwrap_or_default())
             }]
         }
         BounceKind::Bounce => {
-            let Some(path) = of_path else {
+            let Some(path) = to.return_path(parsed) else {
+                let Some(sender) = of_list() else { return Vec::new() };
                 let all = parsed.reports.iter().take(FINDINGS_MAX);
-                let finding = |report: &RecipientReport| {
-                    RecipientFinding::from_report(list.clone(), report.recipient.clone(), report)
+                let new = |to: &RecipientReport| {
+                    RecipientFinding::without_details(list.clone(), sender.clone(), to.recipient.clone())
                 };
-                return all.map(finding).collect();
+                return all.map(|report| new(report).with_details(report)).collect();
             };
-            let recipient = path.recipient.as_str();
+            let recipient = path.path.recipient.as_str();
             // A bounce may name the alias's target.
             let is_same = |address: &str| address.eq_ignore_ascii_case(recipient);
             let report = parsed.reports.iter().find(|report| is_same(&report.recipient)).or(parsed.reports.first());
-            let finding = report.map_or_else(
-                || RecipientFinding::without_details(list.clone(), recipient.to_owned()),
-                |report| RecipientFinding::from_report(list.clone(), recipient.to_owned(), report),
-            );
-            vec![RecipientFinding { proof: proof(Some(&path)), ..finding }]
+            let mut finding = RecipientFinding::without_details(list, path.sender.clone(), recipient.to_owned());
+            finding.proof = proof(Some(path));
+            vec![match report {
+                Some(report) => finding.with_details(report),
+                None => finding,
+            }]
         }
     }
 }
 
-fn proof(path: Option<&ReturnPath>) -> ReportProof {
-    if path.is_some_and(|path| path.is_proven) { ReportProof::Proven } else { ReportProof::Unproven }
+fn proof(path: Option<&SenderPath>) -> ReportProof {
+    if path.is_some_and(|path| path.path.is_proven) { ReportProof::Proven } else { ReportProof::Unproven }
 }
 
 impl RecipientFinding {
@@ -249,55 +266,58 @@ impl RecipientFinding {
         self.action == ReportAction::Complained && self.proof == ReportProof::Proven
     }
 
-    /// A finding from the part of a report about one recipient; its proof is added later.
-    fn from_report(list: Arc<str>, recipient: String, report: &RecipientReport) -> RecipientFinding {
+    /// Adds what a report says about the recipient.
+    fn with_details(self, report: &RecipientReport) -> RecipientFinding {
         RecipientFinding {
             action: report.action,
             cause: report.cause,
+            confidence: report.confidence,
             rule: report.rule.clone(),
             text: report.reply.clone(),
             host: report.host.clone(),
             status: report.status,
-            ..RecipientFinding::without_details(list, recipient)
+            ..self
         }
     }
 
     /// A finding without details, for a bounce that names no recipient.
-    fn without_details(list: Arc<str>, recipient: String) -> RecipientFinding {
+    fn without_details(list: Arc<str>, sender: String, recipient: String) -> RecipientFinding {
         RecipientFinding {
             list,
+            sender,
             recipient,
             proof: ReportProof::Unproven,
             action: ReportAction::Failed,
             cause: BounceCause::Unknown,
+            confidence: 0,
             rule: String::new(),
             text: String::new(),
             host: String::new(),
             status: None,
         }
     }
-}
 
-/// Reads a return path of a list's copies.
-fn read_path(settings: &Settings, list: &str, path: &Address) -> Option<ReturnPath> {
-    let copies = settings.copies.of(list, "")?;
-    let sender = settings.list(list)?.settings().bounces.as_str();
-    copies.verp.as_ref()?.read(path, sender, settings.copies.key()?)
+    /// The list or sender that the recipient complained about.
+    fn subject(&self) -> &str {
+        if self.list.is_empty() { &self.sender } else { &self.list }
+    }
 }
 
 /// Stores a complaint; a recipient that cannot be suppressed counts as new.
 async fn suppress(core: &Arc<Core>, finding: &RecipientFinding) -> Result<EntryEffect, Reply> {
-    let (Ok(subject), Ok(scope)) = (Subject::parse(&finding.recipient), Scope::list(&finding.list)) else {
+    let scope = if finding.list.is_empty() { sender_scope(&finding.sender) } else { Scope::list(&finding.list) };
+    let (Ok(subject), Ok(scope)) = (Subject::parse(&finding.recipient), scope) else {
         return Ok(EntryEffect::Added);
     };
+    let from = if finding.list.is_empty() { scope.text() } else { format!("the list {}", finding.list) };
     let entry = Suppression::new(subject, scope, SuppressionReason::Complaint, SOURCE, core.clock.now());
-    let detail = format!("{} from the list {}", finding.recipient, finding.list);
     let effect = core.registry.suppress(entry).await.map_err(|error| {
-        tracing::error!(list = %finding.list, recipient = finding.recipient, %error, "complaint could not be stored");
+        let (list, sender, recipient) = (&finding.list, &finding.sender, &finding.recipient);
+        tracing::error!(%list, sender, recipient, %error, "complaint could not be stored");
         NOT_STORED
     })?;
     if effect != EntryEffect::Unchanged {
-        log::audit_note(core, "suppress", SOURCE, &detail);
+        log::audit_note(core, "suppress", SOURCE, &format!("{} from {from}", finding.recipient));
     }
     Ok(effect)
 }

@@ -1,0 +1,113 @@
+//! Addresses that reports about posts come to: lists' bounce addresses, and return paths of managers' mail.
+//!
+//! Promise: without `verp` in `[senders]` this costs one look at an empty table. A message to another address of such
+//! a domain is a report only if it is a feedback report that names a return path; it is looked for in the first
+//! [`HEADER_BYTES`] octets.
+
+use std::io;
+use std::sync::Arc;
+
+use stentor_bounces::ParsedBounce;
+use stentor_bounces::message::ComplaintFacts;
+use stentor_copies::SenderPath;
+use stentor_core::{Core, Settings};
+use stentor_mail::address::Address;
+
+use super::Transaction;
+
+/// Octets in which the type of a feedback report is looked for.
+const HEADER_BYTES: usize = 16 * 1024;
+/// Recipients of a report that are compared with readings.
+const NAMED_MAX: usize = 100;
+/// RFC 5965 section 3: the value of `report-type`.
+const FEEDBACK_REPORT: &[u8] = b"feedback-report";
+
+/// An address that a report may have come to, as the reporter named it.
+pub(super) struct ReportAddress {
+    /// `None`: an address at the domain of a manager's sender.
+    pub list: Option<Arc<str>>,
+    /// Readings as a return path, the likeliest first.
+    readings: Vec<SenderPath>,
+}
+
+impl ReportAddress {
+    /// Whether the address is a return path or a list's bounce address. At others only complaints are read.
+    fn takes_bounces(&self) -> bool {
+        self.list.is_some() || !self.readings.is_empty()
+    }
+
+    /// The reading as a return path that the report confirms, or else the likeliest.
+    pub fn return_path(&self, parsed: &ParsedBounce) -> Option<&SenderPath> {
+        let is_named = |reading: &&SenderPath| {
+            let recipient = reading.path.recipient.as_str();
+            parsed.reports.iter().take(NAMED_MAX).any(|report| report.recipient.eq_ignore_ascii_case(recipient))
+        };
+        self.readings.iter().find(is_named).or(self.readings.first())
+    }
+
+    /// The return path of the copy that a person complained about.
+    pub fn path_of_complaint(
+        &self,
+        settings: &Settings,
+        parsed: &ParsedBounce,
+        facts: &ComplaintFacts,
+    ) -> Option<SenderPath> {
+        let named = facts.mail_from.as_deref().and_then(|path| path.parse::<Address>().ok());
+        let named = named.and_then(|path| ReportAddress::new(settings, self.list.as_ref(), &path));
+        let named = named.and_then(|address| address.return_path(parsed).cloned());
+        named.or_else(|| self.return_path(parsed).cloned())
+    }
+
+    /// `None`: the address has nothing to do with return paths.
+    fn new(settings: &Settings, list: Option<&Arc<str>>, path: &Address) -> Option<ReportAddress> {
+        let Some(list) = list else {
+            let (verp, key) = settings.copies.sender_paths(path)?;
+            return Some(ReportAddress { list: None, readings: verp.readings(path, key) });
+        };
+        let read = || {
+            let copies = settings.copies.of(list, "")?;
+            let sender = settings.list(list)?.settings().bounces.as_str();
+            let path = copies.verp.as_ref()?.read(path, sender, settings.copies.key()?)?;
+            Some(SenderPath { sender: sender.to_owned(), path })
+        };
+        Some(ReportAddress { list: Some(list.clone()), readings: read().into_iter().collect() })
+    }
+}
+
+impl Transaction {
+    /// Returns up to `max` addresses of the message that reports come to. Empty: it is no report.
+    ///
+    /// # Errors
+    /// The message cannot be read.
+    pub(super) fn report_addresses(
+        &self,
+        core: &Core,
+        settings: &Settings,
+        last: &[u8],
+        max: usize,
+    ) -> io::Result<Vec<ReportAddress>> {
+        let of_lists = self.rcpts.reports().map(|(list, path)| (Some(list), path));
+        let others = self.rcpts.relayed_and_aliases().map(|path| (None, path));
+        let mut all: Vec<ReportAddress> = Vec::new();
+        for (list, path) in of_lists.chain(others) {
+            if all.len() >= max {
+                break;
+            }
+            let Some(address) = ReportAddress::new(settings, list, path) else { continue };
+            // One address is enough for complaints that name a return path.
+            if address.takes_bounces() || all.iter().all(ReportAddress::takes_bounces) {
+                all.push(address);
+            }
+        }
+        if !all.iter().all(ReportAddress::takes_bounces) && !self.is_feedback_report(core, last)? {
+            all.retain(ReportAddress::takes_bounces);
+        }
+        Ok(all)
+    }
+
+    fn is_feedback_report(&self, core: &Core, last: &[u8]) -> io::Result<bool> {
+        let mut begin = Vec::with_capacity(HEADER_BYTES.min(last.len()));
+        self.read_content(core, last, HEADER_BYTES, |piece| begin.extend_from_slice(piece))?;
+        Ok(begin.windows(FEEDBACK_REPORT.len()).any(|octets| octets.eq_ignore_ascii_case(FEEDBACK_REPORT)))
+    }
+}
