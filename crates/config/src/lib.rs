@@ -83,7 +83,7 @@ pub use dkim::{DkimConfig, DkimKeyFile, DkimRotation, is_dns_name};
 pub use dkim_keys::{DkimDomain, DkimKeys, KeyFileError};
 
 pub use domain_reports::{DmarcReportsConfig, ReportSenderConfig};
-pub use endpoints::{Kind, WebhookConfig};
+pub use endpoints::{Kind, WebhookConfig, WebhookFormat};
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
 pub use message_authentication::{DmarcAction, MessageAuthConfig};
 pub use name_servers::{RESOLV_CONF, system_name_servers};

@@ -17,6 +17,7 @@ mod oauth;
 pub(crate) mod pages;
 mod protection;
 mod values_of_postfix;
+mod webhooks;
 
 fn check_here(text: &str) -> Result<Config, String> {
     check_text(Path::new("stentor.toml"), text)

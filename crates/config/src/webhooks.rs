@@ -1,9 +1,10 @@
 //! `[webhooks.NAME]` and `[telemetry]`: data sent to other services.
 
 use stentor_http_client::Url;
+use stentor_mail::address::normalise_domain;
 
 use super::configuration::TelemetryConfig;
-use super::endpoints::{Kind, WebhookConfig};
+use super::endpoints::{Kind, WebhookConfig, WebhookFormat};
 use super::raw::Section;
 use super::tables::is_list_name;
 
@@ -34,28 +35,14 @@ pub(super) fn webhooks(section: &Section<'_>, is_list: &dyn Fn(&str) -> bool) ->
 
 fn webhook(section: Section<'_>, name: &str, is_list: &dyn Fn(&str) -> bool) -> Option<WebhookConfig> {
     let url = section.required("url", "https://hooks.example.org/stentor").and_then(|text| url(&section, &text));
-    let secret = section.required("secret", "32 or more random characters").and_then(|text| {
-        if text.value.len() < SECRET_BYTES_MIN {
-            section.context.error(text.span, format!("`secret` must have at least {SECRET_BYTES_MIN} octets"));
-            return None;
-        }
-        Some(text.value.to_owned())
-    });
-    let mut events = Vec::new();
-    match section.texts("events") {
-        None => events.extend(Kind::FINAL),
-        Some(texts) => {
-            for text in texts {
-                if let Some((_, kind)) = Kind::ALL.iter().find(|(word, _)| *word == text.value) {
-                    events.push(*kind);
-                    continue;
-                }
-                let words: Vec<&str> = Kind::ALL.iter().map(|(word, _)| *word).collect();
-                let message = format!("{:?} is not a valid event; valid events: {}", text.value, words.join(", "));
-                section.context.error(text.span, message);
-            }
-        }
-    }
+    let format = section.choice(
+        "format",
+        WebhookFormat::Events,
+        &[("events", WebhookFormat::Events), ("listmonk", WebhookFormat::Listmonk)],
+    );
+    let authorization_file = section.text("authorization_file").map(|text| section.context.path(text.value));
+    let secret = secret(&section, format);
+    let events = events(&section, format);
     let mut lists = Vec::new();
     for text in section.texts("lists").unwrap_or_default() {
         if !is_list(text.value) {
@@ -63,13 +50,68 @@ fn webhook(section: Section<'_>, name: &str, is_list: &dyn Fn(&str) -> bool) -> 
         }
         lists.push(text.value.to_owned());
     }
+    let mut senders = Vec::new();
+    for text in section.texts("senders").unwrap_or_default() {
+        match normalise_domain(text.value) {
+            Ok(domain) => senders.push(domain),
+            Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
+        }
+    }
     let enabled = section.flag("enabled", true);
-    let batch_max = section.number("batch_max", 100, 1..=10_000) as usize;
+    let mut batch_max = section.number("batch_max", 100, 1..=10_000) as usize;
+    if format == WebhookFormat::Listmonk {
+        batch_max = 1;
+    }
     let batch_wait_ms = section.number("batch_wait_ms", 1_000, 0..=60_000);
     let timeout_ms = section.seconds("timeout_s", 30, 0.1..=600.0);
     section.finish();
-    let (name, url, secret) = (name.to_owned(), url?, secret?);
-    Some(WebhookConfig { name, url, secret, enabled, events, lists, batch_max, batch_wait_ms, timeout_ms })
+    Some(WebhookConfig {
+        name: name.to_owned(),
+        url: url?,
+        secret: secret?,
+        format,
+        authorization_file,
+        enabled,
+        events,
+        lists,
+        senders,
+        batch_max,
+        batch_wait_ms,
+        timeout_ms,
+    })
+}
+
+/// The key of signatures. listmonk checks none.
+fn secret(section: &Section<'_>, format: WebhookFormat) -> Option<String> {
+    if format == WebhookFormat::Listmonk && !section.has("secret") {
+        return Some(String::new());
+    }
+    let text = section.required("secret", "32 or more random characters")?;
+    if text.value.len() < SECRET_BYTES_MIN {
+        section.context.error(text.span, format!("`secret` must have at least {SECRET_BYTES_MIN} octets"));
+        return None;
+    }
+    Some(text.value.to_owned())
+}
+
+fn events(section: &Section<'_>, format: WebhookFormat) -> Vec<Kind> {
+    let is_of_format = |kind: &Kind| format == WebhookFormat::Events || Kind::OF_LISTMONK.contains(kind);
+    let Some(texts) = section.texts("events") else {
+        let default: &[Kind] = if format == WebhookFormat::Events { &Kind::FINAL } else { &Kind::OF_LISTMONK };
+        return default.to_vec();
+    };
+    let mut events = Vec::new();
+    for text in texts {
+        let known = Kind::ALL.iter().filter(|(_, kind)| is_of_format(kind));
+        if let Some((_, kind)) = known.clone().find(|(word, _)| *word == text.value) {
+            events.push(*kind);
+            continue;
+        }
+        let words: Vec<&str> = known.map(|(word, _)| *word).collect();
+        let message = format!("{:?} is not a valid event; valid events: {}", text.value, words.join(", "));
+        section.context.error(text.span, message);
+    }
+    events
 }
 
 fn url(section: &Section<'_>, text: &super::diagnose::Spot<&str>) -> Option<Url> {

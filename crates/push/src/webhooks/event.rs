@@ -4,11 +4,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::Sha256;
+use stentor_bounces::note::{ReportNote, ReportProof};
 use stentor_config::keys::hex;
 use stentor_config::{Kind, WebhookConfig};
 use stentor_history::Position;
 use stentor_records::health::read_note;
-use stentor_records::record::{Note, Record, Stat, Topic};
+use stentor_records::record::{Note, Record, Stat, Topic, domain};
 
 /// The kind of event for an attempt.
 fn kind(stat: Stat) -> Kind {
@@ -28,10 +29,55 @@ fn kind(stat: Stat) -> Kind {
 fn health(config: &WebhookConfig, note: &Note<'_>, next: Position) -> Option<Value> {
     let (severity, condition, text) =
         read_note(note.text).filter(|_| note.topic == Topic::Server && config.events.contains(&Kind::Health))?;
-    let id = format!("{}-{}", next.record.saturating_sub(1), note.at);
     Some(json!({
-        "id": id, "type": Kind::Health, "at": note.at, "severity": severity, "condition": condition, "text": text,
+        "id": id(note.at, next), "type": Kind::Health, "at": note.at, "severity": severity, "condition": condition, "text": text,
     }))
+}
+
+/// Whether the endpoint selected the mail of this list and sender domain.
+pub(super) fn is_of(config: &WebhookConfig, list: &str, sender_domain: &str) -> bool {
+    let is_any = config.lists.is_empty() && config.senders.is_empty();
+    is_any
+        || config.lists.iter().any(|own| own == list)
+        || config.senders.iter().any(|own| own.eq_ignore_ascii_case(sender_domain))
+}
+
+/// The report in a note, if the endpoint selected such mail.
+pub(super) fn report<'n>(config: &WebhookConfig, note: &'n Note<'_>) -> Option<ReportNote<'n>> {
+    if note.topic != Topic::Policy || !config.events.contains(&Kind::Report) {
+        return None;
+    }
+    ReportNote::read(note.text).filter(|report| is_of(config, &report.list, &report.sender_domain))
+}
+
+/// The id of an event from the record before `next`; the same if it is sent again.
+pub(super) fn id(at: u64, next: Position) -> String {
+    format!("{}-{at}", next.record.saturating_sub(1))
+}
+
+/// The event for a note.
+fn of_note(config: &WebhookConfig, note: &Note<'_>, next: Position) -> Option<Value> {
+    let Some(report) = report(config, note) else { return health(config, note, next) };
+    let is_known = |text: &&str| !text.is_empty();
+    let mut event = json!({
+        "id": id(note.at, next), "type": Kind::Report, "at": note.at, "message": note.id, "sender": report.sender,
+        "recipients": [report.recipient], "kind": if report.is_complaint() { "complaint" } else { "bounce" },
+        "action": report.action, "cause": report.cause, "proven": report.proof != ReportProof::Unproven,
+        "repeated": report.proof == ReportProof::Repeated, "confidence": report.confidence,
+    });
+    let post = if report.post.is_empty() { String::new() } else { format!("<{}>", report.post) };
+    let others = [
+        ("list", &*report.list),
+        ("rule", &*report.rule),
+        ("dsn", &*report.dsn),
+        ("message_id", &*post),
+        ("campaign", &*report.campaign),
+        ("reply", report.text),
+    ];
+    for (name, text) in others.into_iter().filter(|(_, text)| is_known(text)) {
+        event[name] = text.into();
+    }
+    Some(event)
 }
 
 /// One event, built from one record.
@@ -73,20 +119,18 @@ struct Event<'a> {
 
 /// The event of a record, if the endpoint wants it; `next` is the position after the record.
 pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position) -> Option<Value> {
-    let (kind, list) = match record {
-        Record::Accepted(accepted) => (Kind::Accepted, accepted.list),
-        Record::Attempt(attempt) => (kind(attempt.stat), attempt.list),
-        Record::Refused(_) => (Kind::Refused, ""),
-        Record::Note(note) => return health(config, note, next),
+    let (kind, list, from) = match record {
+        Record::Accepted(accepted) => (Kind::Accepted, accepted.list, accepted.from),
+        Record::Attempt(attempt) => (kind(attempt.stat), attempt.list, attempt.from),
+        Record::Refused(refused) => (Kind::Refused, "", refused.from),
+        Record::Note(note) => return of_note(config, note, next),
         Record::Machine(_) => return None,
     };
-    let is_wanted =
-        config.events.contains(&kind) && (config.lists.is_empty() || config.lists.iter().any(|own| own == list));
-    if !is_wanted {
+    if !config.events.contains(&kind) || !is_of(config, list, domain(from)) {
         return None;
     }
     let at = record.at();
-    let id = format!("{}-{at}", next.record.saturating_sub(1));
+    let id = id(at, next);
     let mut event = Event {
         id,
         kind,

@@ -12,6 +12,7 @@
 //! the next request as `lost`.
 
 mod event;
+mod listmonk;
 mod position;
 mod request_size;
 mod sender;

@@ -1,7 +1,9 @@
 //! The task of one endpoint.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,13 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
+use stentor_config::WebhookFormat;
 use stentor_core::Core;
 use stentor_core::limits::Limit;
 use stentor_core::live::health::{ConditionTexts, Name};
 use stentor_history::{Position, Reader};
 
 use super::request_size::{FailureCause, FailureStep, REFUSALS_MAX, RequestSize};
-use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
+use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, listmonk, open, position, signature};
 use crate::client::{PushClient, PushRequest};
 
 /// Interval of checks for new records.
@@ -26,6 +29,8 @@ const IDLE_WRITE: Duration = Duration::from_secs(10);
 const SCAN_MAX: usize = 50_000;
 /// Maximum octets of events in one batch.
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Octets read of a file with the value of `Authorization`.
+const AUTHORIZATION_BYTES_MAX: u64 = 4096;
 /// Maximum accepted Retry-After.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
@@ -147,13 +152,17 @@ impl Sender {
 
     /// Reads the next events from a position.
     async fn read(&mut self, reader: &Reader, at: Position) -> Option<Batch> {
-        let (reader, config) = (reader.clone(), self.config.clone());
+        let (reader, config, settings) = (reader.clone(), self.config.clone(), self.core.settings());
         let read = tokio::task::spawn_blocking(move || {
             let (mut events, mut ends, mut bytes, mut scanned) = (Vec::new(), Vec::new(), 0, 0);
             let mut is_end = true;
             let followed = reader.follow(at, &mut |record, next| {
                 scanned += 1;
-                if let Some(event) = event::event(&config, record, next) {
+                let event = match config.format {
+                    WebhookFormat::Events => event::event(&config, record, next),
+                    WebhookFormat::Listmonk => listmonk::event(&config, settings.bounce_rules(), record, next),
+                };
+                if let Some(event) = event {
                     // About its size as text.
                     bytes += 256
                         + event["reply"].as_str().map_or(0, str::len)
@@ -356,13 +365,22 @@ impl Sender {
         if self.lost + self.dropped > 0 {
             body["lost"] = (self.lost + self.dropped).into();
         }
+        if self.config.format == WebhookFormat::Listmonk {
+            // One event; none to see whether listmonk refuses everything.
+            body = events.first().map_or_else(|| json!({}), |event| event["body"].clone());
+        }
         let body = Bytes::from(body.to_string());
         let mut headers = HeaderMap::new();
         let value = |text: &str| HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::USER_AGENT, value(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
         headers.insert("stentor-webhook", value(&self.config.name));
-        headers.insert("stentor-signature", value(&signature(&self.config.secret, now / 1000, &body)));
+        if !self.config.secret.is_empty() {
+            headers.insert("stentor-signature", value(&signature(&self.config.secret, now / 1000, &body)));
+        }
+        if let Some(path) = self.config.authorization_file.clone() {
+            headers.insert(header::AUTHORIZATION, authorization(path).await?);
+        }
         let timeout = Duration::from_millis(self.config.timeout_ms);
         let request = PushRequest { url: &self.config.url, addresses: None, headers, body, timeout };
         match self.client.send(request).await {
@@ -375,4 +393,26 @@ impl Sender {
             Err(why) => Err(RequestFailure { why, cause: FailureCause::Temporary, retry_after: Duration::ZERO }),
         }
     }
+}
+
+/// Reads the value of `Authorization`. It is read for each request, so that it can be replaced.
+async fn authorization(path: PathBuf) -> Result<HeaderValue, RequestFailure> {
+    let file = path.clone();
+    let value = tokio::task::spawn_blocking(move || read_authorization(&file)).await;
+    let value = value.unwrap_or_else(|error| Err(io::Error::other(error)));
+    value.map_err(|error| {
+        let why = format!("authorization_file {}: {error}", path.display());
+        RequestFailure { why, cause: FailureCause::Temporary, retry_after: Duration::ZERO }
+    })
+}
+
+fn read_authorization(path: &Path) -> io::Result<HeaderValue> {
+    let mut text = String::new();
+    File::open(path)?.take(AUTHORIZATION_BYTES_MAX).read_to_string(&mut text)?;
+    let mut value = HeaderValue::from_str(text.trim()).map_err(io::Error::other)?;
+    if value.is_empty() {
+        return Err(io::Error::other("it is empty; write the value of the header field, such as `token USER:TOKEN`"));
+    }
+    value.set_sensitive(true);
+    Ok(value)
 }

@@ -59,6 +59,7 @@ mod lists;
 mod live;
 mod local_delivery;
 mod long_lines;
+mod manager_reports;
 mod marks;
 mod memory_cap;
 mod message_authentication;
