@@ -89,6 +89,11 @@ impl BounceCause {
         }
     }
 
+    /// The inverse of [`BounceCause::name`].
+    pub fn named(name: &str) -> Option<BounceCause> {
+        BounceCause::ALL.into_iter().find(|cause| cause.name() == name)
+    }
+
     pub fn fault(self) -> FaultParty {
         match self {
             BounceCause::NoMailbox | BounceCause::Full | BounceCause::Disabled | BounceCause::NoHost => {

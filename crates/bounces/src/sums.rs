@@ -2,7 +2,8 @@
 //! that no rule knows.
 //!
 //! Counting, as in `mailstat`: a recipient that was given up counts once, by its record of `bounce`; a deferral counts
-//! for each attempt. Records of `bounce` name neither host nor reply code, so cause and host are those of the
+//! for each attempt, and a failure that came back to a list or manager by mail for each report, which anybody can send
+//! about return paths without a tag. Records of `bounce` name neither host nor reply code, so cause and host are those of the
 //! recipient's last refusal (deferral, if the message expired). Without one the record's own reply is classified, and
 //! the provider of a domain is the last that answered for it.
 //!
@@ -15,10 +16,12 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use stentor_mail::reply::Enhanced;
-use stentor_records::record::{Attempt, Ms, Record, Stat, domain};
+use stentor_records::record::{Attempt, Ms, Record, Stat, Topic, domain};
 
 use crate::cause::BounceCause;
 use crate::cluster;
+use crate::message::ReportAction;
+use crate::note::ReportNote;
 use crate::provider;
 use crate::reply::{BounceReply, start_of};
 use crate::rules::BounceRules;
@@ -43,12 +46,19 @@ pub struct BounceCount {
     pub given_up: u64,
     /// Deferrals, once per attempt and recipient.
     pub deferred: u64,
+    /// Recipients that a bounce message to a list or manager named as failed.
+    pub returned: u64,
 }
 
 impl BounceCount {
     fn add(&mut self, other: BounceCount) {
         self.given_up += other.given_up;
         self.deferred += other.deferred;
+        self.returned += other.returned;
+    }
+
+    fn total(self) -> u64 {
+        self.given_up + self.deferred + self.returned
     }
 }
 
@@ -157,9 +167,26 @@ impl<'r> BounceSums<'r> {
             return;
         }
         self.records += 1;
-        if let Record::Attempt(attempt) = record {
-            self.attempt(attempt);
+        match record {
+            Record::Attempt(attempt) => self.attempt(attempt),
+            Record::Note(note) if note.topic == Topic::Policy => {
+                if let Some(report) = ReportNote::read(note.text) {
+                    self.returned(&report);
+                }
+            }
+            _ => {}
         }
+    }
+
+    /// Counts a bounce that came back by mail. The line has the cause that the rules found when it came.
+    fn returned(&mut self, report: &ReportNote<'_>) {
+        let Some(cause) = BounceCause::named(report.cause).filter(|_| report.action == ReportAction::Failed.name())
+        else {
+            return;
+        };
+        let known = KnownReply { cause, block_lists: Vec::new(), provider: String::new() };
+        let attempt = Attempt { list: &report.list, reply: report.text, ..Attempt::default() };
+        self.count(&attempt, &known, domain(&report.recipient), BounceCount { returned: 1, ..BounceCount::default() });
     }
 
     fn attempt(&mut self, attempt: &Attempt<'_>) {
@@ -167,9 +194,9 @@ impl<'r> BounceSums<'r> {
             self.remember_provider(attempt);
         }
         let count = |recipients: u64| match attempt.stat {
-            Stat::Deferred => Some(BounceCount { given_up: 0, deferred: recipients }),
+            Stat::Deferred => Some(BounceCount { deferred: recipients, ..BounceCount::default() }),
             Stat::Bounced | Stat::Expired if attempt.is_given_up() => {
-                Some(BounceCount { given_up: recipients, deferred: 0 })
+                Some(BounceCount { given_up: recipients, ..BounceCount::default() })
             }
             _ => None,
         };
@@ -318,7 +345,7 @@ impl<'r> BounceSums<'r> {
         }
         let mut rows: Vec<BounceRow> =
             sums.into_iter().map(|((name, cause), count)| BounceRow { name, cause, count }).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse((row.count.given_up, row.count.deferred)));
+        rows.sort_by_key(|row| std::cmp::Reverse((row.count.given_up + row.count.returned, row.count.deferred)));
         rows
     }
 
@@ -327,7 +354,7 @@ impl<'r> BounceSums<'r> {
         let named =
             |(words, cluster): (&String, &UnknownCluster)| UnknownCluster { words: words.clone(), ..cluster.clone() };
         let mut clusters: Vec<UnknownCluster> = self.clusters.iter().map(named).collect();
-        clusters.sort_by_key(|cluster| std::cmp::Reverse(cluster.count.given_up + cluster.count.deferred));
+        clusters.sort_by_key(|cluster| std::cmp::Reverse(cluster.count.total()));
         clusters
     }
 
@@ -345,6 +372,8 @@ fn sample(reply: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stentor_records::record::Note;
+
     use super::*;
 
     fn attempt<'a>(mailer: &'a str, host: &'a str, to: &[&'a str], stat: Stat, reply: &'a str) -> Attempt<'a> {
@@ -422,6 +451,30 @@ mod tests {
         let told: Vec<String> = rows.iter().map(told).collect();
         assert_eq!(told, ["one.example policy 2 0", "two.example unknown 2 0", "two.example full 1 2"]);
         assert!(sums.failures.is_empty());
+    }
+
+    #[test]
+    fn bounces_that_come_back_count_by_provider_and_list() {
+        let rules = BounceRules::built_in();
+        let mut sums = BounceSums::new(&rules, None, None);
+        sums.add(&Record::Attempt(attempt("esmtp", "mx.one.example", &["a@x.example"], Stat::Sent, "250 OK")));
+        let line = |action, cause| {
+            format!(
+                "report: list=news, to=<b@X.example>, proven, action={action}, cause={cause}, rule=none: flurble 17"
+            )
+        };
+        for text in
+            [line("failed", "no_mailbox"), line("failed", "unknown"), line("delayed", "full"), line("failed", "x")]
+        {
+            sums.add(&Record::Note(Note { text: &text, topic: Topic::Policy, ..Note::default() }));
+        }
+        let rows = |by| {
+            let rows = sums.rows(by).into_iter();
+            rows.map(|row| format!("{} {} {}", row.name, row.cause, row.count.returned)).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(BounceSubject::Provider), ["one.example no_mailbox 1", "one.example unknown 1"]);
+        assert_eq!(rows(BounceSubject::List), ["news no_mailbox 1", "news unknown 1"]);
+        assert_eq!((sums.clusters().len(), sums.clusters()[0].count.returned), (1, 1));
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn strings<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Stri
 
 impl RuleText {
     pub fn cause(&self) -> Option<BounceCause> {
-        BounceCause::ALL.into_iter().find(|cause| cause.name() == self.cause.get_ref())
+        BounceCause::named(self.cause.get_ref())
     }
 
     fn check(&self, text: &str) -> Result<(), BounceRuleError> {

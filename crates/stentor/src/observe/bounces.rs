@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use stentor_bounces::message::BounceParser;
-use stentor_bounces::sums::{BlockedSource, BounceRow, BounceSubject, BounceSums, UnknownCluster};
+use stentor_bounces::sums::{BlockedSource, BounceCount, BounceRow, BounceSubject, BounceSums, UnknownCluster};
 use stentor_bounces::{BounceReply, BounceRules, Classification, ParsedBounce};
 use stentor_config::RulesFileError;
 use stentor_control::format::plural;
@@ -183,17 +183,18 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
     if rows.is_empty() && blocked.is_empty() {
         let period = if options.since.is_some() || options.until.is_some() { " in this period" } else { "" };
         return format!(
-            "No bounces or deferrals{period} among {}. Bounces that come back to a list by mail are in the log \
-             (`report: list=...`); `stentor bounces --message FILE` reads others.\n",
+            "No bounces or deferrals{period} among {}. Bounces that come back by mail count if they come to a list, or \
+             to a sender with `verp`; `stentor bounces --message FILE` reads others.\n",
             plural(sums.records(), "record")
         );
     }
-    let mut out = String::from("given up  deferred  fault    cause        name\n");
+    let mut out = String::from("given up  returned  deferred  fault    cause        name\n");
     for row in rows.iter().take(limit) {
         let name = printable(&row.name, REPLY_BYTES_SHOWN);
         let line = format!(
-            "{:>8}  {:>8}  {:<7}  {:<11}  {name}",
+            "{:>8}  {:>8}  {:>8}  {:<7}  {:<11}  {name}",
             row.count.given_up,
+            row.count.returned,
             row.count.deferred,
             row.cause.fault(),
             row.cause
@@ -212,10 +213,11 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
     }
     more(&mut out, blocked.len(), limit);
     if !clusters.is_empty() {
-        out.push_str("\nReplies without a rule\ngiven up  deferred  example\n");
+        out.push_str("\nReplies without a rule\ngiven up  returned  deferred  example\n");
         for cluster in clusters.iter().take(limit) {
             let sample = printable(&cluster.sample, REPLY_BYTES_SHOWN);
-            let _ = writeln!(out, "{:>8}  {:>8}  {sample}", cluster.count.given_up, cluster.count.deferred);
+            let BounceCount { given_up, deferred, returned } = cluster.count;
+            let _ = writeln!(out, "{given_up:>8}  {returned:>8}  {deferred:>8}  {sample}");
         }
     }
     more(&mut out, clusters.len(), limit);
