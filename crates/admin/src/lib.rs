@@ -11,6 +11,7 @@ mod dkim;
 pub mod doctor;
 pub mod find;
 pub mod health;
+mod holds;
 mod lists;
 pub mod operator;
 pub mod own_tlsa;

@@ -31,7 +31,7 @@ use crate::health::reputation;
 use crate::row_query::RowQuery;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{ages, depth, dkim, doctor, lists, quarantine, report, site, users, verbs, verify, waiting};
+use crate::{ages, depth, dkim, doctor, holds, lists, quarantine, report, site, users, verbs, verify, waiting};
 
 /// Maximum watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -295,6 +295,8 @@ impl Operator {
                 expires: (!message.is_held()).then(|| message.accepted() + settings.lifetime_ms(message)),
                 held: message.is_held(),
                 held_by: if message.is_held() { holder(message).to_owned() } else { String::new() },
+                // A rule holds a message from its acceptance on.
+                held_since: message.held_by().map(|_| message.accepted()),
                 origin: envelope.origin.to_owned(),
                 message_id: envelope.message_id.to_owned(),
                 fates: message_fates(message),
@@ -317,6 +319,12 @@ impl Operator {
                 view.recipients.extend(part.map(|id| recipient(hub, no, AddressId(*id), now)));
             });
             tokio::task::yield_now().await;
+        }
+        if view.held
+            && view.held_since.is_none()
+            && let Some(hold) = holds::by_operator(&self.core, id, view.accepted).await
+        {
+            (view.held_by, view.held_since) = (hold.by, Some(hold.since));
         }
         let heading = report::headings(&self.core, &[id]).await.pop().flatten();
         view.subject = heading.map(|heading| heading.subject.clone());

@@ -187,6 +187,10 @@ pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     }
     if !m.held_by.is_empty() {
         line(&mut out, format_args!("  held by     {}", cut(&m.held_by, width.rest(15))));
+        if let Some(since) = m.held_since {
+            let age = span(m.now.saturating_sub(since));
+            line(&mut out, format_args!("  held since  {} ({age} ago)", instant(since, zone)));
+        }
     }
     line(&mut out, format_args!("  recipients  {}", fates(&m.fates)));
     if m.recipients.is_empty() {

@@ -334,9 +334,13 @@ pub struct MessageView {
     pub expires: Option<Ms>,
     /// An operator or a rule holds it: it is not tried and does not expire.
     pub held: bool,
-    /// `an operator`, or the rule with its place and text.
+    /// The rule with its place and text, or the operator with the reason given; `an operator` if the history does not
+    /// have the hold.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub held_by: String,
+    /// When that began; absent if the history does not have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<Ms>,
     /// The client's address, or `local`.
     pub origin: String,
     pub message_id: String,

@@ -263,6 +263,7 @@ fn view(recipients: usize) -> MessageView {
         expires: Some(NOW + 420_000_000),
         held: false,
         held_by: String::new(),
+        held_since: None,
         origin: "192.0.2.1".to_owned(),
         message_id: "<1@example.com>".to_owned(),
         fates: Fates { acknowledged: 2000, delivered: 1990, bounced: 3, pending: 7, ..Fates::default() },

@@ -122,6 +122,11 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
+    /// Whether the message is held from acceptance on.
+    pub fn is_held(&self) -> bool {
+        self.held_by.is_some() && !self.is_quarantined
+    }
+
     /// Requires REQUIRETLS of every host. Without this, mail from the null sender only uses it where a host offers it.
     #[must_use]
     pub fn held_to_tls(mut self) -> NewEnvelope {

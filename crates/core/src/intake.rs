@@ -124,8 +124,6 @@ pub struct Submission {
     /// The last of these are the recipients' merge values ([`stentor_copies::MergeTable`]), not part of the message.
     pub merge_bytes: u64,
     pub envelopes: Vec<NewEnvelope>,
-    /// Whether the messages are held from acceptance on.
-    pub held: bool,
     pub fate_records: Vec<FateRecord>,
     /// Receives the assigned ids, if the caller wants them.
     pub assigned: Option<AssignedIds>,
@@ -139,6 +137,9 @@ pub struct AssignedId {
     pub id: MessageId,
     /// Number of its recipients.
     pub recipients: u64,
+    /// The list, if it is a post.
+    pub list: Option<Box<str>>,
+    pub is_held: bool,
 }
 
 /// Addresses as ids, which stay valid while the pin or another pin of the same ids exists.
@@ -200,8 +201,8 @@ impl Job {
             Job::Accept { submission, .. } => {
                 let envelopes: usize = submission.envelopes.iter().map(|envelope| envelope.bytes_max(&list_ids)).sum();
                 let fate_records: usize = submission.fate_records.iter().map(FateRecord::bytes_max).sum();
-                let hold = RECORD_OVERHEAD_BYTES + hold_bytes_max(submission.envelopes.len());
-                let hold = if submission.held { hold } else { 0 };
+                let held = submission.envelopes.iter().filter(|envelope| envelope.is_held()).count();
+                let hold = if held > 0 { RECORD_OVERHEAD_BYTES + hold_bytes_max(held) } else { 0 };
                 PIECE_OVERHEAD_BYTES + submission.last.len() + envelopes + fate_records + hold
             }
             Job::Piece { bytes, .. } => PIECE_OVERHEAD_BYTES + bytes.len(),
@@ -634,7 +635,6 @@ mod tests {
                 size: 0,
                 merge_bytes: 0,
                 envelopes: Vec::new(),
-                held: false,
                 fate_records,
                 assigned: None,
             };

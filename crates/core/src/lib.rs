@@ -20,6 +20,7 @@ pub mod files;
 pub mod forget;
 pub mod handshakes;
 mod held;
+pub mod hold_notices;
 pub mod host_knowledge;
 pub mod hub;
 pub mod intake;
@@ -138,6 +139,8 @@ pub struct Core {
     pub senders: Mutex<SenderRates>,
     /// Untrusted clients that named lists beside other recipients, to limit what they can learn about who may post.
     pub poster_guesses: Mutex<Guesses>,
+    /// Notices about held posts.
+    pub hold_notices: Mutex<hold_notices::HoldNotices>,
     pub lists: Lists,
     pub log: Logs,
     /// Mail events, kept for a limited time.
@@ -257,6 +260,7 @@ impl Core {
         Arc::new(Core {
             senders: Mutex::new(SenderRates::new(parts.clock.now())),
             poster_guesses: Mutex::new(Guesses::new(POSTER_GUESSES, parts.clock.now())),
+            hold_notices: Mutex::default(),
             clock: parts.clock,
             intake: Intake::new(
                 commit_delay,

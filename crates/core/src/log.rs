@@ -18,7 +18,9 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::site::Target;
 use stentor_records::escape::field;
-use stentor_records::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
+use stentor_records::record::{
+    Accepted, Attempt, HELD_BY, Note, PROTO_RELEASED, RELEASED_BY, Record, Refused, Stat, To, Topic,
+};
 use stentor_sched::verdict::{Judge, Verdict};
 use stentor_sched::{FailedRcpt, RcptOutcome, SessionSoFar};
 use stentor_smtp::server::MailFrom;
@@ -345,6 +347,36 @@ pub fn quarantined(core: &Core, hub: &Hub, id: MessageId, now: Ms) {
     if is_wanted(core) {
         let outcome = HostlessOutcome { mailer: "quarantine", stat: Stat::Quarantined, dsn: "2.0.0", reply: by };
         all_without_host(core, hub, message, message.pending(), outcome, now);
+    }
+}
+
+/// Reports that a rule, in words, holds a message from its acceptance on.
+pub fn held_by_rule(core: &Core, accept: &Accept, by: &str) {
+    if is_wanted(core) {
+        let text = format!("{HELD_BY}{by}");
+        TEXTS.with_borrow_mut(|texts| {
+            let id = self::text(&mut texts.id, accept.id);
+            record(
+                core,
+                &Record::Note(Note { at: accept.accepted, id, text: &text, topic: Topic::Policy, ..Note::default() }),
+            );
+        });
+    }
+}
+
+/// Reports that an operator holds or releases a message. Only to the history: the log has the action, which may change
+/// many messages.
+pub fn hold_changed(core: &Core, id: MessageId, held: bool, who: &str, now: Ms) {
+    if core.history.is_on() {
+        let text = format!("{}{who}", if held { HELD_BY } else { RELEASED_BY });
+        let id = id.to_string();
+        core.history.append(&Record::Note(Note {
+            at: now,
+            id: &id,
+            text: &text,
+            topic: Topic::Policy,
+            ..Note::default()
+        }));
     }
 }
 

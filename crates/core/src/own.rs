@@ -151,7 +151,6 @@ pub async fn hand_in_last(
         size,
         merge_bytes: 0,
         envelopes,
-        held: false,
         fate_records,
         assigned: None,
     };

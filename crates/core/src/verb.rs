@@ -139,6 +139,12 @@ impl VerbJob {
         match self.change {
             QueueChange::Hold { held, messages } => {
                 let nos: Vec<_> = messages.iter().filter_map(|id| hub.store.no_of(*id)).collect();
+                let who = self.audit.who_and_why();
+                for message in nos.iter().filter_map(|no| hub.store.message(*no)) {
+                    if message.is_held() != held {
+                        log::hold_changed(core, message.id(), held, &who, now);
+                    }
+                }
                 hub.apply(Event::Hold { held, messages });
                 for no in nos {
                     if held {

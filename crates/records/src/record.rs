@@ -78,6 +78,10 @@ pub enum Stat {
 /// `proto` of a message that leaves the quarantine: it was accepted before, under another queue id.
 pub const PROTO_RELEASED: &str = "quarantine";
 
+/// Begins the note that a rule or a person holds a message, or has released it; who follows.
+pub const HELD_BY: &str = "held by ";
+pub const RELEASED_BY: &str = "released by ";
+
 /// An attempt, for recipients with the same outcome.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Attempt<'a> {

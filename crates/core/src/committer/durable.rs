@@ -32,8 +32,12 @@ impl<L: Log> Committer<L> {
         // Logged before the lock is taken: no delivery can have tried these messages yet.
         for planned in &planned {
             if let BatchEffect::Message { accepts, .. } = planned {
-                for AcceptedEnvelope { accept, taken, .. } in accepts {
+                for accepted in accepts {
+                    let AcceptedEnvelope { accept, taken, .. } = accepted;
                     crate::log::accepted(&core, accept, taken);
+                    if let Some(by) = accepted.held_by() {
+                        crate::log::held_by_rule(&core, accept, by);
+                    }
                 }
             }
         }
@@ -66,13 +70,15 @@ impl<L: Log> Committer<L> {
     /// Applies one part of a durable batch. Returns the answer to send.
     fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: BatchEffect, now: Ms) -> Option<Answer<()>> {
         match planned {
-            BatchEffect::Message { accepts, content, body, held, fate_records, answer, .. } => {
+            BatchEffect::Message { accepts, content, body, fate_records, answer, .. } => {
                 if accepts.is_empty() {
                     self.log.drop_content(content.0);
                 } else if let Some(body) = &body {
                     hub.bodies.keep(content, body, now);
                 }
-                for AcceptedEnvelope { accept, is_quarantined, .. } in accepts {
+                for accepted in accepts {
+                    let is_held = accepted.held_by().is_some();
+                    let AcceptedEnvelope { accept, is_quarantined, .. } = accepted;
                     let id = accept.id;
                     if is_quarantined {
                         hub.apply(Event::Quarantined(Box::new(accept)));
@@ -81,8 +87,8 @@ impl<L: Log> Committer<L> {
                     }
                     if let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
                         hub.follow(no, true);
-                        if held {
-                            hub.apply(Event::Hold { held, messages: vec![id] });
+                        if is_held {
+                            hub.apply(Event::Hold { held: true, messages: vec![id] });
                         }
                         hub.sched.accepted(&hub.store, no, now);
                     }

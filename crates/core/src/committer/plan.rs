@@ -35,13 +35,19 @@ pub(super) struct AcceptedEnvelope {
     pub is_quarantined: bool,
 }
 
+impl AcceptedEnvelope {
+    /// The rule that holds the message from acceptance on.
+    pub fn held_by(&self) -> Option<&str> {
+        self.accept.held_by.as_deref().filter(|_| !self.is_quarantined)
+    }
+}
+
 /// Effects of a batch, applied once it is durable.
 pub(super) enum BatchEffect {
     Message {
         accepts: Vec<AcceptedEnvelope>,
         content: ContentId,
         body: Option<ContentBytes>,
-        held: bool,
         fate_records: Vec<FateRecord>,
         answer: Answer<()>,
     },
@@ -115,8 +121,7 @@ impl<L: Log> Committer<L> {
         answer: Answer<()>,
         planned: &mut Vec<BatchEffect>,
     ) {
-        let Submission { first, content, last, size, merge_bytes, envelopes, held, fate_records, assigned } =
-            submission;
+        let Submission { first, content, last, size, merge_bytes, envelopes, fate_records, assigned } = submission;
         let octets = ContentOctets { content, message: size - merge_bytes, merge: merge_bytes };
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
@@ -141,9 +146,11 @@ impl<L: Log> Committer<L> {
         }
         if let Some(assigned) = assigned {
             // No other caller has set it yet.
-            let ids = accepts.iter().map(|AcceptedEnvelope { accept, .. }| AssignedId {
-                id: accept.id,
-                recipients: accept.recipients.len() as u64,
+            let ids = accepts.iter().map(|accepted| AssignedId {
+                id: accepted.accept.id,
+                recipients: accepted.accept.recipients.len() as u64,
+                list: accepted.accept.list.as_deref().map(Into::into),
+                is_held: accepted.held_by().is_some(),
             });
             let _ = assigned.set(ids.collect());
         }
@@ -153,8 +160,8 @@ impl<L: Log> Committer<L> {
             let encode = if *is_quarantined { encode_quarantined } else { encode_accept };
             self.batch.record_with(|buffer| encode(buffer, accept));
         }
-        let queued = accepts.iter().filter(|taking| !taking.is_quarantined).map(|taking| taking.accept.id);
-        let held_ids: Vec<_> = queued.filter(|_| held).collect();
+        let held = accepts.iter().filter(|accepted| accepted.held_by().is_some());
+        let held_ids: Vec<_> = held.map(|accepted| accepted.accept.id).collect();
         if !held_ids.is_empty() {
             // In the same batch as the acceptance, so that nothing is delivered in between.
             self.batch.record_with(|buffer| encode_hold(buffer, true, held_ids.into_iter()));
@@ -170,14 +177,7 @@ impl<L: Log> Committer<L> {
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size && merge_bytes == 0;
-        planned.push(BatchEffect::Message {
-            accepts,
-            content,
-            body: is_whole.then_some(last),
-            held,
-            fate_records,
-            answer,
-        });
+        planned.push(BatchEffect::Message { accepts, content, body: is_whole.then_some(last), fate_records, answer });
     }
 
     /// Turns one envelope into a message with its recipients as ids, perhaps none (an empty list). Refused if the

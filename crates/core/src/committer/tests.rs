@@ -71,7 +71,6 @@ impl Bench {
             size,
             merge_bytes: 0,
             envelopes,
-            held: false,
             fate_records: Vec::new(),
             assigned: None,
         };

@@ -119,6 +119,7 @@ fn envelope(view: &MessageView, heading: Option<&Heading>, zone: &Zone) -> Marku
             dt { "Client" } dd { (shown(&view.origin)) }
             dt { "Size" } dd { (bytes(view.size)) }
             @if view.held { dt { "Held by" } dd { (shown(&view.held_by)) } }
+            @if let Some(since) = view.held_since { dt { "Held since" } dd { (instant(since, zone)) " (" (ago(since, view.now)) ")" } }
             @if let Some(expires) = view.expires { dt { "Expires" } dd { (next_try(Some(expires), view.now)) } }
         }
     }

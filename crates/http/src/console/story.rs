@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use stentor_control::problem::Problem;
 use stentor_queue::ids::Ms;
 use stentor_records::civil::Zone;
-use stentor_records::record::{Attempt, Record, Stat};
+use stentor_records::record::{Attempt, HELD_BY, Note, RELEASED_BY, Record, Stat};
 
 use super::format::{instant, message_link, number, plural, recipient_link, shown, span};
 
@@ -104,8 +104,8 @@ impl Entry {
             },
             Record::Note(n) => {
                 let to = n.to.iter().take(NAMED_MAX).map(|to| (*to).to_owned()).collect();
-                let what = if n.to.is_empty() { "note" } else { "discarded" };
-                Entry { reply: n.text.to_owned(), to, ..entry(n.at, "", what, n.id) }
+                let (tone, what) = event(n);
+                Entry { reply: n.text.to_owned(), to, ..entry(n.at, tone, what, n.id) }
             }
             Record::Machine(_) => return None,
         })
@@ -153,6 +153,16 @@ impl Entry {
 fn words(reply: &str) -> String {
     let is_operator = ["user=", "token=", "uid="].iter().any(|kind| reply.starts_with(kind));
     if is_operator { format!("by {}", reply.replace(' ', ", ").replace('=', " ")) } else { reply.to_owned() }
+}
+
+/// What a note reports: its tone, and the event.
+fn event(note: &Note<'_>) -> (&'static str, &'static str) {
+    match note.text {
+        _ if !note.to.is_empty() => ("", "discarded"),
+        text if text.starts_with(HELD_BY) => ("warn", "held"),
+        text if text.starts_with(RELEASED_BY) => ("", "released"),
+        _ => ("", "note"),
+    }
 }
 
 fn outcome(attempt: &Attempt<'_>) -> (&'static str, &'static str) {

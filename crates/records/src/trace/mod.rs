@@ -501,11 +501,14 @@ impl MailTrace {
     fn note(&mut self, r: &Note<'_>) {
         let is_named = r.to.iter().any(|to| self.is_recipient(to));
         let is_asked = is_named || self.is_key(r.id, r.message_id);
-        if r.id.is_empty() || !(is_asked || self.numbers.contains_key(r.id)) {
+        // A message found by a recipient may be held before its first attempt.
+        let is_expected = self.expected.contains(r.id);
+        if r.id.is_empty() || !(is_asked || is_expected || self.numbers.contains_key(r.id)) {
             return;
         }
         let since = self.since;
-        let Some(message) = self.message(r.id, r.at, false) else { return };
+        let is_of_recipient = !is_asked && !self.is_of_sender;
+        let Some(message) = self.message(r.id, r.at, is_of_recipient) else { return };
         if message.message_id.is_empty() {
             r.message_id.clone_into(&mut message.message_id);
         }

@@ -283,6 +283,34 @@ fn a_copy_that_waits_keeps_its_message_open() {
     assert_eq!(of_recipient(0), "1 delivered");
 }
 
+/// Also for a recipient whose first attempt comes after the release.
+#[test]
+fn holds_and_releases_stand_between_the_attempts() {
+    let note = |after, text| Record::Note(Note { at: NOW + after, id: "Q1", text, ..Note::default() });
+    let records = [
+        accepted("Q1", 2),
+        note(0, "held by rule 1 (stentor.toml:5)"),
+        note(5_000, "released by uid 0 (root)"),
+        attempt("Q1", &["ann@x"], "esmtp", Stat::Deferred, 6_000),
+        attempt("Q1", &["bob@y"], "esmtp", Stat::Sent, 7_000),
+        note(8_000, "held by uid 0 (root): a complaint"),
+    ];
+    for (what, sent) in [("Q1", true), ("ann@x", false)] {
+        let mut story = MailTrace::new(what);
+        story.expect("Q1");
+        for record in &records {
+            story.add(record);
+        }
+        story.finish();
+        let text = story.text(&Zone::utc());
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}\n{text}"));
+        let parts = ["accepted: ", "held by rule 1", "released by", "deferred", "held by uid 0 (root): a complaint"];
+        let places = parts.map(at);
+        assert!(places.is_sorted(), "{what}: {text}");
+        assert_eq!(text.contains("bob@y"), sent, "{what}: {text}");
+    }
+}
+
 #[test]
 fn mail_refused_or_dropped_as_a_whole_is_found_by_recipient_and_message_id() {
     let records = [

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Acceptance, MailTrace, MessageTrace, Refusal, Sums, TO_SHOWN_MAX, Try, Unreached};
+use super::{Acceptance, MailTrace, MessageTrace, Refusal, Sums, TO_SHOWN_MAX, TraceNote, Try, Unreached};
 use crate::civil::{Civil, Zone};
 use crate::escape::is_trap;
 use crate::record::{Ms, WireChanges};
@@ -65,14 +65,18 @@ impl MessageTrace {
             let records = if self.earlier == 1 { "record" } else { "records" };
             push(out, format_args!("  earlier     {} {records} before {}", self.earlier, time(since, zone)));
         }
+        let mut notes = self.notes.iter().peekable();
         for attempt in &self.attempts {
+            while let Some(note) = notes.next_if(|note| note.at <= attempt.at) {
+                note.text(zone, out);
+            }
             attempt.text(zone, out);
         }
         if self.attempts_left_out > 0 {
             push(out, format_args!("  and {} more attempts", self.attempts_left_out));
         }
-        for note in &self.notes {
-            push(out, format_args!("  {}  {}", time(note.at, zone), printable(&note.text)));
+        for note in notes {
+            note.text(zone, out);
         }
         push(out, format_args!("  state       {}", self.state()));
         out.push('\n');
@@ -105,6 +109,12 @@ impl MessageTrace {
             [] => "no records of its recipients".to_owned(),
             parts => parts.join(", "),
         }
+    }
+}
+
+impl TraceNote {
+    fn text(&self, zone: &Zone, out: &mut String) {
+        push(out, format_args!("  {}  {}", time(self.at, zone), printable(&self.text)));
     }
 }
 

@@ -1,7 +1,9 @@
 //! Holds mail that large receivers would refuse by their published rules, for lists and senders with `hold_unfit`.
 //!
-//! Promise: the message is accepted and durable like any other; it only waits for `stentor release`. Without the key
-//! the header is not kept and no look-up is made.
+//! Promise: the message is accepted and durable like any other. Only the envelopes of an unfit post wait for
+//! `stentor release`: those of the list, or those of the sender that are no posts. Each list that gets an envelope is
+//! examined, also one within another list or behind an alias, up to [`POSTS_MAX`]. Without the key the header is not
+//! kept and no look-up is made.
 //!
 //! Failure: a question that the DNS does not answer within `timeout_s` of `[message_authentication]` never holds a
 //! message.
@@ -10,23 +12,45 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_config::{FlowConfig, ListConfig};
+use stentor_core::envelope::{EnvelopeRecipients, NewEnvelope};
 use stentor_core::sts::LookupServices;
 use stentor_core::{Core, Settings};
 use stentor_dkim::MessageHash;
 use stentor_examination::{OutgoingPost, refusals};
+use stentor_identity::IdentityFinding;
 use tokio::time::Instant;
 
 use super::Transaction;
 
 /// Recipients from which the rules for large senders apply: Gmail and Outlook.com count 5,000 messages a day.
-const BULK_RECIPIENTS: usize = 5_000;
-/// Maximum lists of one message that are examined.
-const LISTS_MAX: usize = 10;
+const BULK_RECIPIENTS: u64 = 5_000;
+/// Maximum posts of one message that are examined: each costs a signature.
+const POSTS_MAX: usize = 50;
+
+/// What is held of a message, and why.
+pub(super) struct UnfitPost {
+    /// `None`: mail of the sender to others than lists.
+    pub list: Option<Arc<str>>,
+    pub findings: Vec<IdentityFinding>,
+}
+
+/// Envelopes that are examined together.
+struct ExaminedPost<'a> {
+    list: Option<&'a ListConfig>,
+    recipients: u64,
+}
+
+impl ExaminedPost<'_> {
+    fn list_name(&self) -> Option<&str> {
+        self.list.map(|list| &**list.list.name())
+    }
+}
 
 impl Transaction {
-    /// Begins to keep the header, if a list or the sender wants unfit mail to be held.
+    /// Begins to keep the header, if unfit mail of some list or of the sender is held. Which lists the message comes to
+    /// is known at its end.
     pub(super) fn begin_examination(&mut self, settings: &Settings) {
-        if self.holds_for_sender(settings) || self.holding_lists(settings).next().is_some() {
+        if settings.config.sending.lists_hold_unfit || self.holds_for_sender(settings) {
             self.examined_header = Some(Box::new(MessageHash::of_header()));
         }
     }
@@ -38,62 +62,102 @@ impl Transaction {
         }
     }
 
-    /// Holds the complete message of `size` octets if large receivers would refuse it.
-    pub(super) async fn hold_unfit(&mut self, core: &Arc<Core>, settings: &Settings, size: u64) {
-        let Some(header) = self.examined_header.take().filter(|_| self.wishes.hold.is_none()) else { return };
+    /// Holds those envelopes of the complete message of `size` octets that large receivers would refuse.
+    pub(super) async fn hold_unfit(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        envelopes: &mut [NewEnvelope],
+        size: u64,
+    ) -> Vec<UnfitPost> {
+        let Some(header) = self.examined_header.take() else { return Vec::new() };
+        let posts = self.examined_posts(core, settings, envelopes);
+        if posts.is_empty() {
+            return Vec::new();
+        }
         let (header, _) = header.finish();
         let until = Instant::now() + Duration::from_millis(settings.config.message_auth.timeout_ms);
         let resolver = core.resolver();
         let services = LookupServices { resolver: &resolver, settings, clock: &core.clock };
-        let now_ms = core.clock.now();
         let without_keys = core.dkim.domains_without_keys(settings.dkim());
-        let post = OutgoingPost {
-            list: None,
-            return_path: "",
-            header: &header,
-            bytes: size,
-            is_bulk: false,
-            without_keys: &without_keys,
-            now_ms,
-        };
-        let mut posts = Vec::new();
-        for list in self.holding_lists(settings).take(LISTS_MAX) {
-            let recipients = core.with(|hub, _| hub.store.receiving_subscribers(list.list.name()).map(|ids| ids.len()));
-            let is_bulk = recipients.unwrap_or_default() >= BULK_RECIPIENTS;
-            let return_path = list.list.settings().bounces.domain();
-            posts.push(OutgoingPost { list: Some(&list.list), return_path, is_bulk, ..post });
-        }
-        let sender = self.mail.path.as_str().rsplit_once('@').map(|(_, domain)| domain.to_owned());
-        if let Some(return_path) = sender.as_deref().filter(|_| self.holds_for_sender(settings)) {
-            let is_bulk = self.rcpts.named() >= BULK_RECIPIENTS as u64;
-            posts.push(OutgoingPost { return_path, is_bulk, ..post });
-        }
-        let mut hold = None;
-        for post in posts {
-            let found = refusals(services, post, until).await;
-            for one in &found {
-                tracing::warn!(message = %self.id, "held, since large receivers would refuse it: {}: {}; next: {}",
-                    one.subject, one.what, one.next);
+        let sender = self.mail.path.as_str().rsplit_once('@').map_or("", |(_, domain)| domain);
+        let mut unfit = Vec::new();
+        for examined in posts {
+            let list = examined.list.map(|list| &*list.list);
+            let post = OutgoingPost {
+                list,
+                return_path: list.map_or(sender, |list| list.settings().bounces.domain()),
+                header: &header,
+                bytes: size,
+                is_bulk: examined.recipients >= BULK_RECIPIENTS,
+                without_keys: &without_keys,
+                now_ms: core.clock.now(),
+            };
+            let findings = refusals(services, post, until).await;
+            let Some(first) = findings.first() else { continue };
+            let list = list.map(|list| list.name().clone());
+            let by: Box<str> = format!("hold_unfit: {}: {} ({})", first.subject, first.what, first.check.key()).into();
+            for envelope in envelopes.iter_mut().filter(|envelope| is_of(envelope, list.as_deref())) {
+                envelope.held_by = Some(by.clone());
             }
-            if let Some(first) = found.first() {
-                let by = format!("hold_unfit: {}: {} ({})", first.subject, first.what, first.check.key());
-                hold.get_or_insert(by);
+            for one in &findings {
+                tracing::warn!(message = %self.id, list = list.as_deref().unwrap_or_default(),
+                    "held, since large receivers would refuse it: {}: {}; next: {}", one.subject, one.what, one.next);
             }
+            unfit.push(UnfitPost { list, findings });
         }
-        self.wishes.hold = hold.map(Into::into);
+        unfit
     }
 
-    fn holding_lists<'a>(&'a self, settings: &'a Settings) -> impl Iterator<Item = &'a ListConfig> {
-        let named = self.rcpts.lists();
-        let lists = if named.is_empty() { &[] } else { &*settings.config.lists };
-        lists.iter().filter(|list| list.flow.hold_unfit && named.contains(list.list.name()))
+    /// What is examined: mail that nothing else holds or quarantines, of lists and senders with the key.
+    fn examined_posts<'a>(
+        &self,
+        core: &Arc<Core>,
+        settings: &'a Settings,
+        envelopes: &[NewEnvelope],
+    ) -> Vec<ExaminedPost<'a>> {
+        let holds_for_sender = self.holds_for_sender(settings);
+        let mut posts: Vec<ExaminedPost<'a>> = Vec::new();
+        for envelope in envelopes.iter().filter(|envelope| envelope.held_by.is_none()) {
+            let name = envelope.list.as_deref();
+            let holds = |list: &&ListConfig| list.flow.hold_unfit && Some(&**list.list.name()) == name;
+            let list = name.and_then(|_| settings.config.lists.iter().find(holds));
+            if list.is_none() && (name.is_some() || !holds_for_sender) {
+                continue;
+            }
+            let recipients = recipients(core, envelope);
+            let has_space = posts.len() < POSTS_MAX;
+            match posts.iter_mut().find(|post| post.list_name() == name) {
+                Some(post) => post.recipients += recipients,
+                None if has_space => posts.push(ExaminedPost { list, recipients }),
+                None => tracing::warn!(message = %self.id, list = name.unwrap_or_default(),
+                    "post not examined: the message comes to more than {POSTS_MAX} lists with hold_unfit"),
+            }
+        }
+        posts
     }
 
     /// Only mail of trusted clients is the sender's.
     fn holds_for_sender(&self, settings: &Settings) -> bool {
         let sending = &settings.config.sending;
+        if !sending.holds_unfit || !self.is_of_trusted() {
+            return false;
+        }
         let Some((_, domain)) = self.mail.path.as_str().rsplit_once('@') else { return false };
-        let is_held = |(of, flow): &(String, FlowConfig)| flow.hold_unfit && of == domain;
-        sending.holds_unfit && self.is_of_trusted() && sending.senders.iter().any(is_held)
+        sending.senders.iter().any(|(of, flow): &(String, FlowConfig)| flow.hold_unfit && of == domain)
+    }
+}
+
+/// Whether an envelope belongs to a post that is held.
+fn is_of(envelope: &NewEnvelope, list: Option<&str>) -> bool {
+    envelope.list.as_deref() == list && envelope.held_by.is_none()
+}
+
+fn recipients(core: &Arc<Core>, envelope: &NewEnvelope) -> u64 {
+    match (&envelope.recipients, envelope.list.as_deref()) {
+        (EnvelopeRecipients::List, Some(name)) => {
+            core.with(|hub, _| hub.store.receiving_subscribers(name).map_or(0, |ids| ids.len() as u64))
+        }
+        (recipients, _) => recipients.count(),
     }
 }

@@ -14,6 +14,7 @@ mod envelopes;
 mod examination;
 mod from_rewriting;
 mod header;
+mod hold_notice;
 mod holdings;
 mod milters;
 mod post_reports;
@@ -54,6 +55,7 @@ use tokio::sync::oneshot;
 use self::authentication::Authentication;
 use self::dmarc_reports::DmarcOutcome;
 use self::from_rewriting::StoredAuthor;
+use self::hold_notice::HeldPosts;
 use self::holdings::{Arrival, Pieces};
 use self::milters::MilterTransaction;
 use self::post_reports::PostReports;
@@ -109,6 +111,8 @@ pub struct Transaction {
     author: Option<StoredAuthor>,
     /// Its header, if mail that large receivers would refuse is to be held.
     examined_header: Option<Box<MessageHash>>,
+    /// What is held of it for that reason.
+    held_posts: Option<HeldPosts>,
     /// Value of the field with its authentication results.
     authentication_results: Option<Box<str>>,
     /// What DMARC says about it, if that is evaluated.
@@ -301,6 +305,7 @@ impl Transaction {
             author_header: None,
             author: None,
             examined_header: None,
+            held_posts: None,
             id,
             pieces: None,
             failed: None,
@@ -452,9 +457,6 @@ impl Transaction {
         if !self.wishes.edits.is_empty() && !self.wishes.is_discarded() {
             Box::pin(self.edit_fields(core, settings, &mut message, false)).await?;
         }
-        if self.examined_header.is_some() && !self.wishes.is_discarded() {
-            Box::pin(self.hold_unfit(core, settings, size)).await;
-        }
         if let Some(target) = self.wishes.transfer_encoding.filter(|_| !self.wishes.is_discarded()) {
             Box::pin(self.recode(core, settings, target, &mut message)).await?;
         }
@@ -524,7 +526,11 @@ impl Transaction {
                 success::report(core, success).await;
                 return self.for_nobody(core, settings, &end, named);
             }
-            Ok(envelopes) => intern_ahead(core, envelopes).await.map_err(IntakeRefusal::reply),
+            Ok(mut envelopes) => {
+                let unfit = Box::pin(self.hold_unfit(core, settings, &mut envelopes, end.size)).await;
+                self.held_posts = self.held_posts(unfit);
+                intern_ahead(core, envelopes).await.map_err(IntakeRefusal::reply)
+            }
             Err(reply) => Err(reply),
         };
         match envelopes {
@@ -571,7 +577,7 @@ impl Transaction {
         self.note_post(core, settings, (content, &envelopes), &end.last);
         let (last, assigned) = (Arc::new(std::mem::take(&mut end.last)), self.assigned.take());
         let totals = Totals::of(&end, named);
-        let held = self.wishes.hold.is_some();
+        let held_posts = self.held_posts.take();
         let success = self.success(content, size, &last);
         let submission = Submission {
             first: self.id,
@@ -580,7 +586,6 @@ impl Transaction {
             size,
             merge_bytes,
             envelopes,
-            held,
             fate_records: Vec::new(),
             assigned,
         };
@@ -601,6 +606,9 @@ impl Transaction {
                 }
                 self.log_nulls(core, totals, false);
                 success::report(core, success).await;
+                if let Some(held) = held_posts {
+                    Box::pin(held.notify(core, settings)).await;
+                }
                 Reply::new(250, Enhanced::new(2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {

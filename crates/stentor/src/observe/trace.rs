@@ -18,7 +18,7 @@ use stentor_logfiles::{self as logfiles, From};
 use stentor_queue::ids::MessageId;
 use stentor_records::civil::Zone;
 use stentor_records::escape::printable;
-use stentor_records::record::Ms;
+use stentor_records::record::{HELD_BY, Ms};
 use stentor_records::trace::{MESSAGES_MAX, MailTrace, MessageTrace};
 
 use super::times;
@@ -30,8 +30,6 @@ use crate::paint::Colour;
 /// Maximum numbers of pending recipients counted and listed.
 const PENDING_MAX: usize = 10_000;
 const PENDING_SHOWN_MAX: usize = 100;
-/// Prefix of the text that says what holds a message.
-const HELD_BY: &str = "held by ";
 /// Values of `--only`.
 const FATES: [&str; 9] =
     ["sent", "deferred", "bounced", "expired", "removed", "coalesced", "quarantined", "released", "refused"];

@@ -213,7 +213,6 @@ impl Life<'_> {
             size,
             merge_bytes: 0,
             envelopes,
-            held: false,
             fate_records: Vec::new(),
             assigned: None,
         };

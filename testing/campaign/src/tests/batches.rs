@@ -102,17 +102,8 @@ impl Bench {
         let (answer, ticket) = oneshot::channel();
         let (first, content, size) = (self.core.next_message_id(), self.core.next_content_id(), body.len() as u64);
         let (last, envelopes, fate_records) = (Arc::new(body), vec![envelope], Vec::new());
-        let submission = Submission {
-            first,
-            content,
-            last,
-            size,
-            merge_bytes: 0,
-            envelopes,
-            held: false,
-            fate_records,
-            assigned: None,
-        };
+        let submission =
+            Submission { first, content, last, size, merge_bytes: 0, envelopes, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         (first, ticket)
     }
@@ -129,17 +120,8 @@ impl Bench {
         }
         let (answer, ticket) = oneshot::channel();
         let (envelopes, fate_records) = (vec![envelope], Vec::new());
-        let submission = Submission {
-            first,
-            content,
-            last,
-            size,
-            merge_bytes: 0,
-            envelopes,
-            held: false,
-            fate_records,
-            assigned: None,
-        };
+        let submission =
+            Submission { first, content, last, size, merge_bytes: 0, envelopes, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         self.answer(ticket).unwrap();
         first

@@ -42,6 +42,7 @@ mod full_disk;
 mod generic;
 mod health;
 mod history;
+mod holds;
 mod hostile;
 mod http_api;
 mod http_auth;

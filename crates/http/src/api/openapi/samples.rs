@@ -314,6 +314,7 @@ fn message() -> MessageView {
         expires: Some(NOW + 431_940_000),
         held: false,
         held_by: String::new(),
+        held_since: None,
         origin: "192.0.2.1".to_owned(),
         message_id: "<1@example.org>".to_owned(),
         fates: fates(),
