@@ -91,6 +91,11 @@ pub(crate) fn key_of(address: &Address) -> String {
     if address.is_ascii() { address.as_str().to_ascii_lowercase() } else { address.as_str().to_lowercase() }
 }
 
+/// Whether two addresses are the same, as addresses of this server: their local parts ignore case.
+pub fn is_same_local(one: &Address, other: &Address) -> bool {
+    key_of(one) == key_of(other)
+}
+
 pub(crate) struct Expander<'a> {
     nodes: &'a Nodes,
     is_local: &'a dyn Fn(&str) -> bool,

@@ -36,7 +36,7 @@ pub use class::InjectorClasses;
 pub use client::counted_as;
 pub use envelope_groups::{EnvelopeKind, Group, RecipientPath};
 pub use error::{PolicyError, Subject};
-pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, LocalTarget, TARGETS_TOTAL_MAX};
+pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, LocalTarget, TARGETS_TOTAL_MAX, is_same_local};
 pub use guesses::{Guesses, Slowness};
 pub use names::{NAMED_MAX, Names};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};

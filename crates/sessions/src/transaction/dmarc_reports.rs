@@ -22,6 +22,7 @@ use stentor_domain_reports::dmarc::{
 use stentor_domain_reports::likely_organization;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_message_auth::{AuthResults, DkimResult, DmarcPolicy, DmarcResult, MethodResult, SpfIdentity};
+use stentor_policy::is_same_local;
 use stentor_queue::ids::MessageId;
 
 use super::Transaction;
@@ -87,7 +88,7 @@ impl Transaction {
         self.dmarc.passed = results.dmarc.first().filter(|_| passes).map(|one| one.domain.clone());
         let Some(sender) = &settings.config.dmarc_reports.sender else { return };
         let own = [Some(&sender.from), settings.config.dmarc_reports.address.as_ref()];
-        if self.rcpts.named_mut().any(|(named, _)| own.contains(&Some(named))) {
+        if self.rcpts.named_mut().any(|(named, _)| own.into_iter().flatten().any(|own| is_same_local(named, own))) {
             return;
         }
         let envelope_from = self.mail.path.as_str().rsplit_once('@').map_or("", |(_, domain)| domain);
@@ -111,7 +112,7 @@ impl Transaction {
         last: &[u8],
     ) -> Result<(), Reply> {
         let Some(address) = &settings.config.dmarc_reports.address else { return Ok(()) };
-        if !self.rcpts.named_mut().any(|(named, _)| named == address) {
+        if !self.rcpts.named_mut().any(|(named, _)| is_same_local(named, address)) {
             return Ok(());
         }
         let (message, config) = (self.id, &settings.config.message_auth);

@@ -13,6 +13,8 @@ use serde_json::json;
 use stentor_core::received_reports::{FOLDER, each_kept};
 use stentor_domain_reports::dmarc::{AggregateReport, DmarcSums, DomainSums, MessageSums, SourceSums, read_reports};
 use stentor_logfiles::zone;
+use stentor_mail::address::normalise_domain;
+use stentor_mail::domain::is_at_or_below;
 use stentor_records::escape::printable;
 
 use super::input::now;
@@ -34,6 +36,9 @@ pub struct Options {
     /// Ignore reports on days that ended before: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
     #[arg(long, value_name = "TIME", value_parser = times::written)]
     since: Option<String>,
+    /// Only reports about this domain and those below it.
+    #[arg(long, value_name = "DOMAIN", value_parser = domain)]
+    domain: Option<String>,
     /// Rows of each table.
     #[arg(short = 'n', long, alias = "rows", value_name = "N", default_value_t = 20,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -62,9 +67,12 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
     let since = options.since.as_deref().map(|text| times::parse(text, now(), &zone::local())).transpose()?;
     let since_s = since.unwrap_or(0) / 1_000;
     let mut sums = DmarcSums::default();
-    let mut earlier = 0_u64;
+    let (mut earlier, mut others) = (0_u64, 0_u64);
     let mut add = |report: &AggregateReport| {
-        if report.end_s >= since_s {
+        let is_wanted = |domain: &String| is_at_or_below(&report.policy.domain, domain);
+        if !options.domain.as_ref().is_none_or(is_wanted) {
+            others += 1;
+        } else if report.end_s >= since_s {
             sums.add(report);
         } else {
             earlier += 1;
@@ -89,8 +97,11 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
             }
         }
     }
-    let text =
-        if options.json { sums_json(&sums, options) } else { options.colour.paint(sums_text(&sums, earlier, options)) };
+    let text = if options.json {
+        sums_json(&sums, options)
+    } else {
+        options.colour.paint(sums_text(&sums, SkippedReports { earlier, others }, options))
+    };
     match print(&text) {
         Err(error) if is_closed(&error) => Ok(true),
         Err(error) => Err(error.to_string().into()),
@@ -126,16 +137,30 @@ fn sums_json(sums: &DmarcSums, options: &Options) -> String {
     format!("{value:#}\n")
 }
 
+/// Reports that the options exclude.
+#[derive(Clone, Copy)]
+struct SkippedReports {
+    earlier: u64,
+    /// About other domains.
+    others: u64,
+}
+
+/// A domain as reports have it.
+fn domain(text: &str) -> Result<String, String> {
+    normalise_domain(text.trim_end_matches('.')).map_err(|error| format!("not a domain: {error}"))
+}
+
 /// Writing into a string cannot fail.
-fn sums_text(sums: &DmarcSums, earlier: u64, options: &Options) -> String {
+fn sums_text(sums: &DmarcSums, skipped: SkippedReports, options: &Options) -> String {
     let limit = options.limit as usize;
     let domains = sums.domains();
     if domains.is_empty() {
+        let SkippedReports { earlier, others } = skipped;
+        let about = options.domain.as_ref().map_or_else(String::new, |domain| format!(" about {domain}"));
         return if earlier > 0 {
-            format!(
-                "no reports since then; {earlier} before
-"
-            )
+            format!("no reports{about} since then; {earlier} before\n")
+        } else if others > 0 {
+            format!("no reports{about}; {others} about other domains\n")
         } else {
             "no reports; to receive them, set `address` in [dmarc_reports] and publish it as rua= \
              (docs/operate/dmarc-reports.md)

@@ -214,7 +214,7 @@ fn reports_of_others_are_kept_and_shown() {
     assert_eq!(shown(), 0);
     // A repeated report replaces itself; a message to others is none.
     assert_eq!(answered(&server, "127.0.0.2", "passing.example", TO, &content), 250);
-    for _ in 0..2 {
+    for address in [address, "Dmarc@one.example"] {
         assert_eq!(answered(&server, "127.0.0.2", "passing.example", address, &content), 250);
     }
     assert_eq!(shown(), 40);
@@ -259,6 +259,25 @@ fn files_are_read_and_bad_ones_are_named() {
     assert!(!read.status.success() && text.contains("192.0.2.9"), "{text}");
     assert!(errors.contains("bad.xml: record 1: <count> has the invalid value \"many\""), "{errors}");
     assert!(dmarc(&["-"], REPORT.as_bytes()).status.success());
+    std::fs::write(path("sub.xml"), REPORT.replace("<domain>one.example", "<domain>news.one.example"))
+        .expect("written");
+    std::fs::write(path("other.xml"), REPORT.replace("<domain>one.example", "<domain>notone.example"))
+        .expect("written");
+    let files = ["good.xml", "sub.xml", "other.xml"].map(path);
+    for (domain, expected) in [("ONE.example", &["news.one.example", "one.example"][..]), ("x.example", &[])] {
+        let read = dmarc(&[&files[0], &files[1], &files[2], "--domain", domain, "--json"], b"");
+        let sums: Value = serde_json::from_slice(&read.stdout).expect("JSON");
+        let domains =
+            sums["domains"].as_array().expect("rows").iter().map(|row| row["domain"].as_str().expect("a name"));
+        let mut domains: Vec<&str> = domains.collect();
+        domains.sort_unstable();
+        assert_eq!(domains, expected, "{domain}");
+        let read = dmarc(&[&files[0], &files[1], &files[2], "--domain", domain], b"");
+        let shown = String::from_utf8_lossy(&read.stdout);
+        assert!(!shown.contains("notone.example"), "{shown}");
+        assert_eq!(shown == "no reports about x.example; 3 about other domains\n", expected.is_empty(), "{shown}");
+    }
+    assert_eq!(dmarc(&["--domain", "a b", "-"], b"").status.code(), Some(2));
     std::fs::write(path("again.xml"), REPORT).expect("written");
     let read = dmarc(&[&path("good.xml"), &path("again.xml")], b"");
     let text = String::from_utf8_lossy(&read.stdout);
