@@ -31,8 +31,18 @@ pub fn token_command(new: &NewToken) -> ExitCode {
     let hash = hex(&sha256(token.as_bytes()));
     eprintln!("The token; it is not stored and not shown again:");
     let shown = print(&format!("{token}\n"));
-    eprintln!("For the configuration:\n[http]\ntokens = {{ {} = \"{prefix}sha256:{hash}\" }}", new.name);
+    eprintln!(
+        "For the end of the configuration; if [http] has `tokens` already, add only the last line to them:\n\
+         [http.tokens]\n{} = \"{prefix}sha256:{hash}\"",
+        key(&new.name)
+    );
     done(shown)
+}
+
+/// A key of TOML, in quotes if it needs them.
+fn key(name: &str) -> String {
+    let is_bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    if is_bare { name.to_owned() } else { format!("{name:?}") }
 }
 
 /// Reads a password and prints its hash.

@@ -31,8 +31,9 @@ pub fn token(arguments: &[&str]) -> (String, String) {
     let token = String::from_utf8(output.stdout).expect("ASCII");
     assert_eq!(token.lines().count(), 1, "a script takes it: {token}");
     let hints = String::from_utf8(output.stderr).expect("ASCII");
-    let table = hints.lines().find_map(|line| line.strip_prefix("tokens = ")).expect("a line for the configuration");
-    (token.trim_end().to_owned(), table.to_owned())
+    let lines: Vec<&str> = hints.lines().collect();
+    let [.., "[http.tokens]", entry] = lines.as_slice() else { panic!("lines for the configuration: {hints}") };
+    (token.trim_end().to_owned(), format!("{{ {entry} }}"))
 }
 
 /// A server with HTTP and a token that may change things.
