@@ -32,6 +32,9 @@ enum Command {
         /// Write the certificate of the CA that signed the hosts' certificates.
         #[arg(long, value_name = "FILE")]
         ca: Option<PathBuf>,
+        /// Write each copy to a file in this folder as it arrives, the first 10,000.
+        #[arg(long, value_name = "FOLDER")]
+        keep: Option<PathBuf>,
     },
     #[cfg(feature = "measure")]
     #[command(flatten)]
@@ -68,8 +71,8 @@ pub fn run(options: Options) -> ExitCode {
 
 async fn carry_out(command: Command) -> Result<(), LabError> {
     match command {
-        Command::Run { scenario, recording, smtp_port, dns_port, ca } => {
-            let options = RunOptions { ca, ..recording.options(smtp_port, dns_port) };
+        Command::Run { scenario, recording, smtp_port, dns_port, ca, keep } => {
+            let options = RunOptions { ca, keep, ..recording.options(smtp_port, dns_port) };
             run_scenario(&scenario, &options).await
         }
         // Carried out before there is a runtime.

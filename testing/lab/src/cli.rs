@@ -23,6 +23,13 @@ enum Record {
     Full,
 }
 
+/// Copies written to the folder of `--keep`: they are in memory, too.
+const KEPT_MAX: usize = 10_000;
+/// Characters of the recipient in the name of such a file.
+const RECIPIENT_CHARS_MAX: usize = 100;
+/// How often new copies are written.
+const KEEP_EVERY: Duration = Duration::from_millis(200);
+
 /// What is kept, and when it ends: options of `lab run` and `lab sink`.
 #[derive(Args, Debug, Clone)]
 pub struct Recording {
@@ -69,6 +76,7 @@ impl Recording {
             dump: self.dump.clone(),
             report_every: self.every,
             ca: None,
+            keep: None,
         }
     }
 }
@@ -90,6 +98,8 @@ pub struct RunOptions {
     pub report_every: Option<Duration>,
     /// Where the certificate of the lab's CA is written before anything listens.
     pub ca: Option<PathBuf>,
+    /// Folder in which each copy is written as it arrives, up to [`KEPT_MAX`].
+    pub keep: Option<PathBuf>,
 }
 
 /// Starts a scenario and serves it until Ctrl-C (or the options' end).
@@ -100,7 +110,11 @@ pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabEr
     if let Some(path) = &options.ca {
         std::fs::write(path, crate::tls::ca_pem())?;
     }
-    let lab = Lab::start_with(scenario, options.mode).await?;
+    if let Some(folder) = &options.keep {
+        std::fs::create_dir_all(folder).map_err(|source| LabError::Read { path: folder.clone(), source })?;
+    }
+    let mode = if options.keep.is_some() { Mode::Bodies } else { options.mode };
+    let lab = Lab::start_with(scenario, mode).await?;
     let hosts: usize = lab.scenario().sites().iter().map(|s| s.hosts.len()).sum();
     say(&format!(
         "{} sites, {hosts} hosts; DNS at {}, SMTP at port {}",
@@ -162,13 +176,38 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
             say(&serde_json::json!(recorder.stats()).to_string())?;
         }
     };
+    let mut kept = 0;
+    let keep = async {
+        let Some(folder) = &options.keep else { return std::future::pending::<Result<(), LabError>>().await };
+        loop {
+            tokio::time::sleep(KEEP_EVERY).await;
+            kept = write_copies(recorder, folder, kept)?;
+        }
+    };
     tokio::select! {
         () = over => {}
         () = enough => {}
         result = report => result?,
+        result = keep => result?,
         result = tokio::signal::ctrl_c() => result?,
     }
+    if let Some(folder) = &options.keep {
+        write_copies(recorder, folder, kept)?;
+    }
     dump(recorder, options)
+}
+
+/// Writes the copies after the first `kept` to files, as `00001-RECIPIENT.eml`. Returns how many are written.
+pub fn write_copies(recorder: &Recorder, folder: &Path, kept: usize) -> Result<usize, LabError> {
+    let copies = recorder.copies_after(kept, KEPT_MAX.saturating_sub(kept));
+    for (number, copy) in copies.iter().enumerate() {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "@.+-=".contains(c);
+        let recipient: String =
+            copy.recipient.chars().map(|c| if is_plain(c) { c } else { '_' }).take(RECIPIENT_CHARS_MAX).collect();
+        let path = folder.join(format!("{:05}-{recipient}.eml", kept + number + 1));
+        std::fs::write(path, copy.body.as_deref().unwrap_or_default())?;
+    }
+    Ok(kept + copies.len())
 }
 
 /// What was received, into the file of `--dump`.

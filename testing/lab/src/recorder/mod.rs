@@ -423,6 +423,11 @@ impl Recorder {
         self.book.lock().copies.clone()
     }
 
+    /// At most `limit` copies after the first `known`.
+    pub fn copies_after(&self, known: usize, limit: usize) -> Vec<Copy> {
+        self.book.lock().copies.iter().skip(known).take(limit).cloned().collect()
+    }
+
     /// The copies that one recipient got.
     pub fn copies_to(&self, recipient: &str) -> Vec<Copy> {
         self.book.lock().copies.iter().filter(|c| c.recipient.eq_ignore_ascii_case(recipient)).cloned().collect()

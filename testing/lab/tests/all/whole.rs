@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_lab::cli::write_copies;
 use stentor_lab::{Behaviour, Lab, Mode, Scenario, SinkOnly};
 
 use crate::raw::Raw;
@@ -21,6 +22,25 @@ async fn two_thousand_hosts_listen_on_one_port() {
     assert_eq!(lab.recorder().recipients_of("<m@x>"), 3);
     assert_eq!(lab.stats().sinks.violations, 0);
     lab.stop().await;
+}
+
+#[tokio::test]
+async fn copies_are_written_to_files_of_their_recipients() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sink = SinkOnly::start(([127, 0, 0, 1], 0).into(), Behaviour::default(), Mode::Bodies).expect("starts");
+    let mut raw = Raw::open(sink.address()).await;
+    for who in ["ann@x", "../b@x"] {
+        assert!(raw.deliver(who, MESSAGE).await.starts_with("250"));
+    }
+    let recorder = sink.recorder();
+    assert!(recorder.wait_for_copies(2, Duration::from_secs(10)).await);
+    assert_eq!(write_copies(recorder, folder.path(), 0).expect("written"), 2);
+    assert_eq!(write_copies(recorder, folder.path(), 2).expect("written"), 2);
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder.path()).expect("read").map(|file| file.expect("read").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["00001-ann@x.eml", "00002-.._b@x.eml"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("00001-ann@x.eml")).expect("read"), MESSAGE);
 }
 
 #[tokio::test]
@@ -101,6 +121,10 @@ async fn commands_of_the_binary() {
     };
     stentor_lab::cli::run_scenario(&path, &options).await.expect("runs");
     assert_eq!(std::fs::read(directory.path().join("dump")).expect("written"), b"");
+    let folder = directory.path().join("kept");
+    let options = stentor_lab::cli::RunOptions { keep: Some(folder.clone()), ..options };
+    stentor_lab::cli::run_scenario(&path, &options).await.expect("runs");
+    assert!(folder.is_dir(), "for the copies");
     let missing = directory.path().join("missing.toml");
     let error = stentor_lab::cli::run_scenario(&missing, &options).await.expect_err("missing").to_string();
     assert!(error.contains("missing.toml"), "{error}");
