@@ -18,6 +18,7 @@ use super::format::{
 };
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
+use super::render_suppressions::scope;
 use super::render_tls::{host_tls, weakest_tls};
 use super::render_waiting::{given_as, more_sites};
 use super::reply::{ActionView, ControlReply, Fates, MessageView, QueueSummary, SiteRow, Status};
@@ -242,7 +243,7 @@ pub fn address(a: &AddressView, width: Width) -> String {
     }
     for entry in &a.suppressions {
         let end = entry.expires.map_or_else(String::new, |at| format!(", ends in {}", next_try(Some(at), a.now)));
-        let words = format!("{} for {} ({}){end}", entry.subject, entry.scope, entry.reason);
+        let words = format!("{} for {} ({}){end}", entry.subject, scope(entry), entry.reason);
         line(&mut out, format_args!("  suppressed {}", cut(&words, width.rest(13))));
     }
     if a.mailbox.last.is_empty() && !(a.here.is_empty() && a.suppressions.is_empty()) {

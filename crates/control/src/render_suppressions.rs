@@ -14,7 +14,7 @@ pub(super) fn list(all: &SuppressionList, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     if !all.rows.is_empty() {
         let subject_columns = width.fit(COLUMNS, all.rows.iter().map(|row| row.subject.as_str()));
-        let scope_columns = width.fit(SCOPE_COLUMNS, all.rows.iter().map(|row| row.scope.as_str()));
+        let scope_columns = width.fit(SCOPE_COLUMNS, all.rows.iter().map(scope));
         let rest = width.rest(subject_columns + 2 + scope_columns + 2 + 11 + 2);
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -23,7 +23,7 @@ pub(super) fn list(all: &SuppressionList, zone: &Zone, width: Width) -> String {
             "address", "scope", "reason"
         );
         for row in &all.rows {
-            let (subject, scope) = (cut(&row.subject, subject_columns), cut(&row.scope, scope_columns));
+            let (subject, scope) = (cut(&row.subject, subject_columns), cut(scope(row), scope_columns));
             let (reason, about) = (cut(&row.reason, 11), about(row, all.now, zone));
             let about = cut(&about, rest);
             let _ = writeln!(out, "{subject:<subject_columns$}  {scope:<scope_columns$}  {reason:<11}  {about}");
@@ -38,6 +38,11 @@ pub(super) fn list(all: &SuppressionList, zone: &Zone, width: Width) -> String {
         None => writeln!(out, "{shown} shown; {} in the registry", plural(all.entries, "entry")),
     };
     out
+}
+
+/// The scope in words.
+pub(super) fn scope(row: &SuppressionView) -> &str {
+    if row.scope == "everything" { "all mail" } else { &row.scope }
 }
 
 fn about(row: &SuppressionView, now: u64, zone: &Zone) -> String {

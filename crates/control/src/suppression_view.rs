@@ -29,6 +29,9 @@ pub struct NewSuppressions {
     /// The file or program that they come from; replaces the requester as source of entries without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Refuse all entries if a list of a scope is not configured (default: add them, with a remark).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known_lists_only: Option<bool>,
 }
 
 /// An entry to add.
@@ -101,6 +104,13 @@ pub struct SuppressionOptions {
 impl Default for SuppressionOptions {
     fn default() -> SuppressionOptions {
         SuppressionOptions { subject: None, scope: None, reason: None, after: None, rows_max: ROWS_DEFAULT }
+    }
+}
+
+impl SuppressionOptions {
+    /// Whether it selects entries.
+    pub fn is_narrow(&self) -> bool {
+        self.subject.is_some() || self.scope.is_some() || self.reason.is_some()
     }
 }
 

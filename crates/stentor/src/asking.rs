@@ -9,7 +9,7 @@ use stentor_config::{self as config, Config, Diagnostic, Places};
 use stentor_control::format::Width;
 use stentor_control::{
     Client, ControlError, ControlReply, ErrorCode, HostsOptions, Observe, Problem, ReportOptions, Request, Selection,
-    protocol, render,
+    SuppressionRequest, protocol, render,
 };
 use stentor_history::StoryQuery;
 use stentor_logfiles::zone;
@@ -408,6 +408,7 @@ fn matches_nothing(request: &Request, reply: &ControlReply) -> bool {
         | Request::Observe(Observe::Ages(view) | Observe::Report(ReportOptions { view, .. })) => view.is_narrow(),
         Request::Observe(Observe::Hosts(HostsOptions { view, page })) => view.is_narrow() || page.name.is_some(),
         Request::Observe(Observe::Mailqq(options)) => options.is_narrow(),
+        Request::Suppression(SuppressionRequest::List(options)) => options.is_narrow(),
         _ => false,
     };
     let is_empty = match reply {

@@ -115,8 +115,8 @@ struct FilterArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with = "list")]
     sender: Option<String>,
     /// Only entries for all mail.
-    #[arg(long, conflicts_with_all = ["list", "sender"])]
-    everything: bool,
+    #[arg(long, alias = "everything", conflicts_with_all = ["list", "sender"])]
+    all_mail: bool,
     /// Only entries with this reason.
     #[arg(long, value_enum)]
     reason: Option<Cause>,
@@ -124,7 +124,7 @@ struct FilterArgs {
 
 impl FilterArgs {
     fn options(self, rows_max: u32) -> Result<SuppressionOptions, SuppressionError> {
-        let is_scoped = self.everything || self.list.is_some() || self.sender.is_some();
+        let is_scoped = self.all_mail || self.list.is_some() || self.sender.is_some();
         let scope = ScopeArgs { list: self.list, sender: self.sender }.scope()?.text();
         let reason = self.reason.map(|cause| cause.reason().name().to_owned());
         Ok(SuppressionOptions { scope: is_scoped.then_some(scope), reason, rows_max, ..SuppressionOptions::default() })
@@ -143,6 +143,9 @@ struct AddArgs {
     /// Free text, kept with the entry.
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
+    /// Also for a list that is not configured yet.
+    #[arg(long, requires = "list")]
+    force: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -239,7 +242,7 @@ fn end(for_s: Option<u64>) -> Option<u64> {
     for_s.map(|s| now().saturating_add(s.saturating_mul(1_000)))
 }
 
-fn add(AddArgs { subjects, scope, cause, note, server }: AddArgs) -> ExitCode {
+fn add(AddArgs { subjects, scope, cause, note, force, server }: AddArgs) -> ExitCode {
     let scope = match scope.scope() {
         Ok(scope) => scope.text(),
         Err(error) => return usage(&error.to_string()),
@@ -254,7 +257,7 @@ fn add(AddArgs { subjects, scope, cause, note, server }: AddArgs) -> ExitCode {
         ..NewSuppression::default()
     };
     let entries = subjects.into_iter().map(entry).collect();
-    send(&server, SuppressionRequest::Add(NewSuppressions { entries, source: None }))
+    send(&server, SuppressionRequest::Add(NewSuppressions { entries, source: None, known_lists_only: Some(!force) }))
 }
 
 fn import(args: &ImportArgs) -> ExitCode {
@@ -400,7 +403,7 @@ impl Part {
         let entries = std::mem::take(&mut self.entries);
         let count = entries.len() as u64;
         let source = entries.first().and_then(|entry| entry.source.clone());
-        let request = SuppressionRequest::Add(NewSuppressions { entries, source });
+        let request = SuppressionRequest::Add(NewSuppressions { entries, source, known_lists_only: None });
         if let ControlReply::Done { count: Some(changed), remarks, .. } = client.ask(&Request::Suppression(request))? {
             self.changed += changed;
             self.remarks.extend(remarks.into_iter().take(ERRORS_MAX.saturating_sub(self.remarks.len())));

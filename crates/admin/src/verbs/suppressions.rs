@@ -42,9 +42,9 @@ pub async fn answer(core: &Arc<Core>, request: SuppressionRequest, peer: &Reques
 
 async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result<ControlReply, Problem> {
     let (now, author) = (core.clock.now(), who(peer));
-    let source = new.source.as_deref().unwrap_or(&author);
-    let entries: Vec<Suppression> = new
-        .entries
+    let NewSuppressions { entries, source, known_lists_only } = new;
+    let source = source.as_deref().unwrap_or(&author);
+    let entries: Vec<Suppression> = entries
         .into_iter()
         .enumerate()
         .map(|(n, entry)| parse_entry(entry, source, now).map_err(|error| bad(n, &error)))
@@ -58,6 +58,10 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
     }
     let keys = entries.iter().map(|entry| &entry.key);
     let remarks = Vec::from_iter(unknown_list(core, keys));
+    if let Some(unknown) = remarks.first().filter(|_| known_lists_only == Some(true)) {
+        let text = format!("{unknown}; nothing was added; `suppress add --force` adds entries for a list to come");
+        return Err(Problem::new(ErrorCode::NotFound, text));
+    }
     let remark = format!("{}{}", expired_remark(expired), appended(&remarks));
     let words = entries.first().filter(|_| given == 1).map(|entry| words(&entry.key));
     let first = entries.first().map(|entry| (entry.key.clone(), entry.reason));

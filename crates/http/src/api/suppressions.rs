@@ -287,7 +287,8 @@ impl Importer<'_> {
         let part = self.entries.drain(..self.entries.len().min(ENTRIES_MAX));
         let entries: Vec<_> = part.map(|entry| addition(&entry)).collect();
         let count = entries.len() as u64;
-        let request = SuppressionRequest::Add(NewSuppressions { entries, source: Some(self.source.clone()) });
+        let source = Some(self.source.clone());
+        let request = SuppressionRequest::Add(NewSuppressions { entries, source, known_lists_only: None });
         match self.http.ask(Request::Suppression(request), self.peer.clone()).await {
             ControlReply::Done { count: changed, remarks, .. } => {
                 self.result.changed += changed.unwrap_or_default();

@@ -140,7 +140,7 @@ fn a_file_is_imported_as_a_whole_and_exported_again() {
     assert_eq!(run(&server, &["suppress", "export"]), (Some(0), all));
     let (_, text) = run(&server, &["suppress", "show", "0007@X.example"]);
     assert!(text.contains("0007@x.example") && text.contains("list:news") && text.contains("n, 7"), "{text}");
-    assert_eq!(run(&server, &["suppress", "show", "else@x.example"]).0, Some(0));
+    assert_eq!(run(&server, &["suppress", "show", "else@x.example"]).0, Some(3));
 }
 
 #[test]
@@ -148,8 +148,11 @@ fn answers_name_what_there_is_instead() {
     let server = crate::kit::bare().list("news", &["a@x.example"]).start();
     let added = |arguments: &[&str]| run(&server, &[&["suppress", "add"], arguments].concat()).1;
     assert_eq!(added(&["bob@x.example", "--list", "news"]), "bob@x.example for list news is suppressed\n");
-    let unknown = added(&["bob@x.example", "--list", "nws"]);
-    assert!(unknown.contains("there is no list nws; did you mean news?"), "{unknown}");
+    let (code, unknown) = run(&server, &["suppress", "add", "bob@x.example", "--list", "nws"]);
+    assert!(code == Some(3) && unknown.contains("there is no list nws; did you mean news?; nothing was"), "{unknown}");
+    assert_eq!(run(&server, &["suppress", "show", "bob@x.example", "--json"]).1.matches("list:").count(), 1);
+    let forced = added(&["bob@x.example", "--list", "nws", "--force"]);
+    assert!(forced.contains("is suppressed; there is no list nws"), "{forced}");
     added(&["@y.example", "--reason", "bounce"]);
     let removed = |arguments: &[&str]| run(&server, &[&["suppress", "remove"], arguments].concat());
     let (code, text) = removed(&["bob@x.example"]);
@@ -161,7 +164,8 @@ fn answers_name_what_there_is_instead() {
     assert!(code == Some(0) && text.contains("1 of 2 entries removed; cid@x.example for list news is not"), "{text}");
     let listed = |arguments: &[&str]| run(&server, &[&["suppress", "list"], arguments].concat()).1;
     assert!(listed(&["--list", "nws"]).contains("bob@x.example") && !listed(&["--list", "nws"]).contains("@y.example"));
-    assert!(listed(&["--reason", "bounce"]).contains("@y.example") && !listed(&["--everything"]).contains("bob@"));
+    assert!(listed(&["--reason", "bounce"]).contains("@y.example") && !listed(&["--all-mail"]).contains("bob@"));
+    assert!(listed(&["--all-mail"]).contains("all mail") && !listed(&[]).contains("everything"));
     assert!(listed(&["--sender", "z.example"]).contains("no entry matches; 2 entries in the registry"));
     // Files that other programs write.
     for (text, code, expected) in [
