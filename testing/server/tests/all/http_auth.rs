@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use stentor_harness::{Builder, Server, stentor};
 
 use crate::kit::bare;
+use crate::virtual_users::with;
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -40,6 +41,17 @@ pub fn token(arguments: &[&str]) -> (String, String) {
 pub fn with_token(builder: Builder) -> (Server, String) {
     let (token, table) = token(&["robot"]);
     (builder.set("http.listen", "[\"127.0.0.1:0\"]").set("http.tokens", &table).start(), token)
+}
+
+/// At the end of a configuration that has a section [http].
+#[test]
+fn the_lines_for_the_configuration_can_be_pasted() {
+    let output = Command::new(stentor()).args(["http-token", "build.robot"]).output().expect("the binary can be run");
+    let hints = String::from_utf8(output.stderr).expect("ASCII");
+    let lines = hints.split_once("[http.tokens]").expect("lines for the configuration").1;
+    let server = with(bare().set("http.listen", "[\"127.0.0.1:0\"]"), &[], &format!("[http.tokens]{lines}"));
+    let token = String::from_utf8(output.stdout).expect("ASCII");
+    server.http("POST", "/api/v1/flush").token(token.trim_end()).send().expect(200);
 }
 
 #[test]
