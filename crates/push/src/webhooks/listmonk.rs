@@ -96,7 +96,7 @@ fn of_report(report: &ReportNote<'_>) -> Option<BounceType> {
     if report.is_complaint() {
         return Some(BounceType::Complaint);
     }
-    let cause = BounceCause::named(&report.cause)?;
+    let cause = BounceCause::named(report.cause)?;
     let is_failed = report.action == ReportAction::Failed.name();
     // RFC 3463 section 2: class 4 is persistent but temporary.
     is_failed.then(|| BounceType::of(cause, !report.dsn.starts_with('4')))?
