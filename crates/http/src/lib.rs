@@ -1,8 +1,8 @@
 //! The HTTP side of the server: console, API, metrics, health; each a router on one listener.
 //!
-//! Promise: bound to loopback unless configured otherwise; answers come from memory or from the history's files, never
-//! from a scan under the queue's lock; an action in progress is completed even if its caller leaves; everything ends
-//! with the server. A port in use stops the start, and the error names the key.
+//! Promise: bound to loopback unless configured otherwise; answers come from memory or from files of history and
+//! reports, never from a scan under the queue's lock; an action in progress is completed even if its caller leaves;
+//! everything ends with the server. A port in use stops the start, and the error names the key.
 //!
 //! Every request passes the [`guard`] and has an [`auth::Caller`].
 
@@ -12,6 +12,7 @@ pub mod auth;
 mod body;
 mod browser;
 mod console;
+mod dmarc_sums;
 #[cfg(test)]
 mod generated;
 pub mod guard;
@@ -55,6 +56,8 @@ pub struct Http {
     pub now: console::LiveWatch,
     /// History readings cached for the console.
     pub past: Arc<console::HistoryCache>,
+    /// Sums of DMARC reports of others.
+    pub dmarc_sums: dmarc_sums::ReceivedReportSums,
     /// Actions on many recipients.
     pub jobs: Arc<console::Jobs>,
     /// State of each webhook endpoint.
@@ -82,6 +85,7 @@ impl Http {
             auth: Arc::default(),
             now: console::LiveWatch::default(),
             past: Arc::default(),
+            dmarc_sums: dmarc_sums::ReceivedReportSums::default(),
             jobs: Arc::default(),
             webhooks,
             answers: Arc::default(),

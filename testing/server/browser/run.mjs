@@ -386,7 +386,7 @@ try {
     ['configuration', '/configuration'], ['keys', '/configuration?keys=all'],
     ['empty', '/queue?state=held'], ['login-again', '/login?failed=wrong&user=ann'],
     ['straggler', '/recipient?address=reader1%40dead.example'], ['late', '/site?name=later.example'], ['list-posts', '/posts?list=news'],
-    ['by-site', '/statistics?by=site&hours=168'],
+    ['by-site', '/statistics?by=site&hours=168'], ['dmarc', '/dmarc?days=0'],
     ['recipient', '/recipient?address=ann1%40one.example'], ['sites', '/sites'],
     ['site', '/site?name=dead.example'], ['stragglers', '/stragglers'], ['posts', '/posts'], ['storage', '/storage'], ['login', '/login']];
   await everyPage(paths, state);

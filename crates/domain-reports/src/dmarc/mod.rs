@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! message evaluated --> ReportRow --> DmarcCounts (a day, by policy domain) --> dmarc_report: XML
-//! octets of a file or message --> read_reports: AggregateReport --> DmarcSums
+//! octets of a file or message --> read_reports: AggregateReport --> DmarcSums --> DmarcSummary
 //! ```
 //!
 //! Promise: a report that is read is the sender's statement; its size, depth and numbers are bounded by the limits
@@ -11,6 +11,7 @@
 mod count;
 mod read;
 mod report;
+mod summary;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use read::{REPORT_BYTES_MAX, REPORT_ROWS_MAX, ReportError, XML_BYTES_MAX, re
 pub use report::{
     AggregateReport, DkimEntry, OverrideReason, PublishedPolicy, ReportDisposition, ReportRow, RowCount, SpfEntry,
 };
+pub use summary::{DmarcSummary, ReportFilter};
 pub use sums::{DmarcSums, DomainSums, MessageSums, SOURCES_MAX, SourceSums};
 pub use unpack::{ATTACHMENT_BYTES_MAX, each_report, read_reports};
 pub use write::{compressed_xml, dmarc_report, write_xml};

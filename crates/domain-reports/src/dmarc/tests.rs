@@ -385,16 +385,20 @@ fn sums_are_by_domain_and_by_source_that_fails() {
     // The same in another file.
     sums.add(&two);
     assert_eq!(sums.repeated, 1);
-    let [domain] = &sums.domains()[..] else { panic!() };
+    let [domain] = &sums.domains(9)[..] else { panic!() };
     assert_eq!((domain.reports, domain.reporters, domain.sums.messages), (2, 2, u64::MAX));
     assert_eq!(
         (domain.sums.passed, domain.sums.spf_passed, domain.sums.dkim_passed, domain.sums.rejected),
         (5, 5, 0, u64::MAX)
     );
     let sources: Vec<_> =
-        sums.failed_sources().into_iter().map(|one| (one.source.to_string(), one.sums.passed)).collect();
+        sums.failed_sources(9).into_iter().map(|one| (one.source.to_string(), one.sums.passed)).collect();
     assert_eq!(sources, [("192.0.2.1".to_owned(), 5), ("192.0.2.2".to_owned(), 0)]);
-    assert!(sums.failed_sources().iter().all(|source| source.envelope_from == "b.test"));
+    assert!(sums.failed_sources(9).iter().all(|source| source.envelope_from == "b.test"));
+    assert_eq!((sums.failed_sources(1).len(), sums.failed_sources_total(), sums.days("a.test")), (1, 2, 1));
+    let of = |source: &str| sums.of_source("a.test", source.parse().unwrap()).map(MessageSums::failed);
+    assert_eq!((of("192.0.2.2"), of("192.0.2.3")), (Some(2), None));
+    assert_eq!(sums.of_domain("a.test"), Some(domain));
 }
 
 proptest! {

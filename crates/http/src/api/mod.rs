@@ -7,6 +7,7 @@
 //! Failure answers: `{"error": {"code", "text"}}` with the code of the control socket, and the matching status.
 
 mod answers;
+mod dmarc;
 mod export;
 mod history;
 mod idempotency;
@@ -64,6 +65,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/quarantine/{id}", get(quarantined)),
         ("get", "/api/v1/mailstat", get(history::mailstat)),
         ("get", "/api/v1/trace/{what}", get(history::trace)),
+        ("get", "/api/v1/dmarc", get(dmarc::sums)),
         ("get", "/api/v1/suppressions", get(suppressions::list)),
         ("get", "/api/v1/suppressions/export", get(suppressions::export)),
         ("post", "/api/v1/suppressions/import", suppressions::import_route()),

@@ -18,6 +18,7 @@ mod causes;
 mod configuration;
 mod confirm;
 mod days;
+mod dmarc;
 mod fields;
 mod find;
 mod format;
@@ -71,6 +72,7 @@ pub fn router() -> Router<Http> {
         .route("/stragglers", get(stragglers::page))
         .route("/posts", get(posts::page))
         .route("/lists", get(lists::page))
+        .route("/dmarc", get(dmarc::page))
         .route("/storage", get(storage::page))
         .route("/webhooks", get(webhooks::page))
         .route("/users", get(users::page))

@@ -42,7 +42,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
             ("/recipient", "Recipient"),
         ],
     ),
-    ("Hosts", &[("/sites", "Sites"), ("/stragglers", "Stragglers")]),
+    ("Hosts", &[("/sites", "Sites"), ("/stragglers", "Stragglers"), ("/dmarc", "DMARC")]),
     (
         "Server",
         &[

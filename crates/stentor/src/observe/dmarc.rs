@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::json;
 use stentor_core::received_reports::{FOLDER, each_kept};
-use stentor_domain_reports::dmarc::{AggregateReport, DmarcSums, DomainSums, MessageSums, SourceSums, read_reports};
+use stentor_domain_reports::dmarc::{
+    AggregateReport, DmarcSummary, DmarcSums, DomainSums, MessageSums, ReportFilter, SourceSums, read_reports,
+};
 use stentor_logfiles::zone;
 use stentor_mail::address::normalise_domain;
-use stentor_mail::domain::is_at_or_below;
 use stentor_records::escape::printable;
 
 use super::input::now;
@@ -65,27 +65,25 @@ pub fn run(options: &Options) -> ExitCode {
 /// Returns whether everything could be read.
 fn carry_out(options: &Options) -> Result<bool, CommandError> {
     let since = options.since.as_deref().map(|text| times::parse(text, now(), &zone::local())).transpose()?;
-    let since_s = since.unwrap_or(0) / 1_000;
-    let mut sums = DmarcSums::default();
-    let (mut earlier, mut others) = (0_u64, 0_u64);
+    let filter = ReportFilter { since_s: since.unwrap_or(0) / 1_000, domain: options.domain.clone() };
+    let (mut sums, mut skipped) = (DmarcSums::default(), SkippedReports::default());
     let mut add = |report: &AggregateReport| {
-        let is_wanted = |domain: &String| is_at_or_below(&report.policy.domain, domain);
-        if !options.domain.as_ref().is_none_or(is_wanted) {
-            others += 1;
-        } else if report.end_s >= since_s {
+        if filter.includes(report) {
             sums.add(report);
+        } else if filter.is_about(report) {
+            skipped.earlier += 1;
         } else {
-            earlier += 1;
+            skipped.others += 1;
         }
     };
-    let mut is_complete = true;
+    let mut files_unreadable = 0_u64;
     if options.files.is_empty() {
         let data_dir = places(options.config.as_deref()).map_err(CommandError::Reported)?.data_dir;
         let folder = data_dir.join(FOLDER);
         let unreadable = each_kept(&data_dir, &mut add).map_err(|error| format!("{}: {error}", folder.display()))?;
         if unreadable > 0 {
             eprintln!("stentor: {}: {unreadable} files cannot be read as reports and were skipped", folder.display());
-            is_complete = false;
+            files_unreadable = unreadable as u64;
         }
     }
     for path in &options.files {
@@ -93,19 +91,20 @@ fn carry_out(options: &Options) -> Result<bool, CommandError> {
             Ok(reports) => reports.iter().for_each(&mut add),
             Err(why) => {
                 eprintln!("stentor: {}: {why}", path.display());
-                is_complete = false;
+                files_unreadable += 1;
             }
         }
     }
+    let summary = DmarcSummary::new(&sums, options.limit as usize, files_unreadable);
     let text = if options.json {
-        sums_json(&sums, options)
+        format!("{:#}\n", serde_json::to_value(&summary).map_err(|error| error.to_string())?)
     } else {
-        options.colour.paint(sums_text(&sums, SkippedReports { earlier, others }, options))
+        options.colour.paint(sums_text(&summary, skipped, options))
     };
     match print(&text) {
         Err(error) if is_closed(&error) => Ok(true),
         Err(error) => Err(error.to_string().into()),
-        Ok(()) => Ok(is_complete),
+        Ok(()) => Ok(files_unreadable == 0),
     }
 }
 
@@ -125,20 +124,8 @@ fn read_all(input: impl Read) -> io::Result<Vec<u8>> {
     Ok(octets)
 }
 
-fn sums_json(sums: &DmarcSums, options: &Options) -> String {
-    let limit = options.limit as usize;
-    let value = json!({
-        "domains": sums.domains().into_iter().take(limit).collect::<Vec<DomainSums>>(),
-        "failed_sources": sums.failed_sources().into_iter().take(limit).collect::<Vec<SourceSums>>(),
-        "reports_repeated": sums.repeated,
-        "reports_left_out": sums.left_out,
-        "messages_of_other_sources": sums.unlisted,
-    });
-    format!("{value:#}\n")
-}
-
 /// Reports that the options exclude.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct SkippedReports {
     earlier: u64,
     /// About other domains.
@@ -151,10 +138,8 @@ fn domain(text: &str) -> Result<String, String> {
 }
 
 /// Writing into a string cannot fail.
-fn sums_text(sums: &DmarcSums, skipped: SkippedReports, options: &Options) -> String {
-    let limit = options.limit as usize;
-    let domains = sums.domains();
-    if domains.is_empty() {
+fn sums_text(summary: &DmarcSummary, skipped: SkippedReports, options: &Options) -> String {
+    if summary.domains.is_empty() {
         let SkippedReports { earlier, others } = skipped;
         let about = options.domain.as_ref().map_or_else(String::new, |domain| format!(" about {domain}"));
         return if earlier > 0 {
@@ -170,7 +155,7 @@ fn sums_text(sums: &DmarcSums, skipped: SkippedReports, options: &Options) -> St
     }
     let mut out =
         String::from("reports  messages    passed      dkim       spf  quarantined  rejected  policy      domain\n");
-    for DomainSums { domain, reports, sums, policy, .. } in domains.iter().take(limit) {
+    for DomainSums { domain, reports, sums, policy, .. } in &summary.domains {
         let MessageSums { messages, passed, dkim_passed, spf_passed, quarantined, rejected } = sums;
         let (domain, policy) = (shown(domain), shown(policy));
         let _ = writeln!(
@@ -179,14 +164,13 @@ fn sums_text(sums: &DmarcSums, skipped: SkippedReports, options: &Options) -> St
              {rejected:>8}  {policy:<10}  {domain}"
         );
     }
-    let sources = sums.failed_sources();
-    if !sources.is_empty() {
+    if !summary.failed_sources.is_empty() {
         out.push_str(
             "\nSources whose mail fails\nmessages    failed  quarantined  rejected  source           domain\n",
         );
-        for source in sources.iter().take(limit) {
-            let MessageSums { messages, passed, quarantined, rejected, .. } = source.sums;
-            let (failed, address) = (messages - passed, source.source.to_string());
+        for source in &summary.failed_sources {
+            let MessageSums { messages, quarantined, rejected, .. } = source.sums;
+            let (failed, address) = (source.sums.failed(), source.source.to_string());
             let _ = writeln!(
                 out,
                 "{messages:>8}  {failed:>8}  {quarantined:>11}  {rejected:>8}  {address:<15}  {}{}",
@@ -196,9 +180,9 @@ fn sums_text(sums: &DmarcSums, skipped: SkippedReports, options: &Options) -> St
         }
     }
     for (number, what) in [
-        (sums.repeated, "reports ignored: another file has the same organization and report id"),
-        (sums.left_out, "reports about further domains not shown"),
-        (sums.unlisted, "messages of further sources not shown"),
+        (summary.reports_repeated, "reports ignored: another file has the same organization and report id"),
+        (summary.reports_left_out, "reports about further domains not shown"),
+        (summary.messages_of_other_sources, "messages of further sources not shown"),
     ] {
         if number > 0 {
             let _ = writeln!(out, "\n{number} {what}");

@@ -57,6 +57,32 @@ pub fn password_hash() -> String {
     String::from_utf8(output.stdout).expect("a hash is text").trim().to_owned()
 }
 
+/// A DMARC report with more sources than a page shows at first, some with names as long as names may be, and with what
+/// a page must not take for markup.
+fn keep_reports(server: &Server) {
+    let long = LONG.replace('@', ".");
+    let row = |number: usize| {
+        let name = ["other.example", &*long, "&lt;script&gt;alert(1)&lt;/script&gt;"][number % 3];
+        let source =
+            if number == 0 { "2001:db8:1234:5678:9abc:def0:1234:5678".to_owned() } else { format!("192.0.2.{number}") };
+        format!(
+            "<record><row><source_ip>{source}</source_ip><count>123456</count><policy_evaluated><disposition>none\
+             </disposition><dkim>fail</dkim><spf>fail</spf></policy_evaluated></row><identifiers><header_from>{long}\
+             </header_from><envelope_from>{name}</envelope_from></identifiers><auth_results><dkim><domain>{name}</domain>\
+             <result>fail</result></dkim></auth_results></record>"
+        )
+    };
+    let rows: String = (0..60).map(row).collect();
+    let report = format!(
+        "<feedback><report_metadata><org_name>Receiver</org_name><report_id>1</report_id><date_range><begin>1700000000\
+         </begin><end>1700086399</end></date_range></report_metadata><policy_published><domain>{long}</domain>\
+         <p>quarantine</p></policy_published>{rows}</feedback>"
+    );
+    let folder = server.path("data/dmarc_received");
+    std::fs::create_dir_all(&folder).expect("the folder can be made");
+    std::fs::write(folder.join("1.xml.gz"), report).expect("the folder can be written");
+}
+
 #[test]
 fn the_console_in_a_browser() {
     if let Some(why) = missing() {
@@ -87,6 +113,7 @@ fn the_console_in_a_browser() {
         .set("webhooks.crm.url", "\"http://127.0.0.1:9/hooks/secret-key\"")
         .set("webhooks.crm.secret", "\"0123456789abcdef0123456789abcdef\"")
         .prepare();
+    keep_reports(&server);
     // A zone that no chart and no page may take for UTC.
     let mut command = server.command();
     command.env("TZ", "IST-5:30");

@@ -160,13 +160,14 @@ fn a_recipients_page_says_why_its_mail_waits() {
     assert!(suspended.contains("suspended by an operator") && !suspended.contains("Next try"), "{suspended}");
 }
 
-const PAGES: [&str; 14] = [
+const PAGES: [&str; 15] = [
     "/",
     "/queue",
     "/posts",
     "/stragglers",
     "/lists",
     "/sites",
+    "/dmarc",
     "/days",
     "/statistics",
     "/storage",

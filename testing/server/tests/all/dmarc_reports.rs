@@ -230,6 +230,68 @@ fn reports_of_others_are_kept_and_shown() {
     assert_eq!(shown(), 81);
 }
 
+/// The API and the console show the sums of the command; names that a report claims are text.
+#[test]
+fn the_api_and_the_console_show_what_the_command_prints() {
+    let lab = TestLab::start(WORLD);
+    let server = reporting(&lab).set("http.listen", "[\"127.0.0.1:0\"]").start();
+    let api = |query: &str| server.http_get(&format!("/api/v1/dmarc{query}")).expect(200).json();
+    let page = |query: &str| server.http_get(&format!("/dmarc{query}")).expect(200).text();
+    assert_eq!(api("")["domains_total"], 0);
+    assert!(page("?days=0").contains("No reports."));
+    let claimed = "&lt;script&gt;&lt;a href=/&gt;other.example";
+    let content = |report: &str| {
+        format!("Subject: x\r\nMIME-Version: 1.0\r\nContent-Type: text/xml; name=\"r.xml\"\r\n\r\n{report}\r\n")
+    };
+    let reports = [
+        REPORT.replace("other.example", claimed),
+        REPORT.replace("one.example</domain>", "b.one.example</domain>").replace("<count>40", "<count>2"),
+    ];
+    for report in &reports {
+        let to = "dmarc@one.example";
+        assert_eq!(answered(&server, "127.0.0.2", "passing.example", to, &content(report)), 250);
+    }
+    let command: Value = serde_json::from_slice(&server.operator(&["dmarc", "--json"]).stdout).expect("JSON");
+    assert_eq!(api(""), command);
+    assert_eq!(command["failed_sources"][0]["envelope_from"], "<script><a href=/>other.example");
+    // A folder that has settled is not read again, and one that changes is.
+    let folder = server.path("data/dmarc_received");
+    let settle = |ago_s| {
+        let changed = std::time::SystemTime::now() - std::time::Duration::from_secs(ago_s);
+        std::fs::File::open(&folder).expect("a folder").set_modified(changed).expect("its time is set");
+    };
+    settle(20);
+    for _ in 0..2 {
+        assert_eq!(api(""), command);
+    }
+    std::fs::write(folder.join("damaged.xml.gz"), "x").expect("written");
+    settle(10);
+    assert_eq!(api("")["files_unreadable"], 1);
+
+    let of = |query: &str| {
+        let sums = api(query);
+        let rows = sums["domains"].as_array().expect("rows").clone();
+        let names: Vec<&str> = rows.iter().filter_map(|row| row["domain"].as_str()).collect();
+        (names.join(" "), sums["domains_total"].clone())
+    };
+    assert_eq!(of("?domain=B.one.example"), ("b.one.example".to_owned(), 1.into()));
+    assert_eq!(of("?domain=one.example&rows_max=1"), ("one.example".to_owned(), 2.into()));
+    assert_eq!(of("?domain=e.example"), (String::new(), 0.into()));
+    assert_eq!(of("?since=1700086399000").1, 2);
+    assert_eq!(of("?since=1700086400000").1, 0);
+    for bad in ["?domain=a..b", "?rows_max=0", "?rows_max=1001", "?since=x", "?days=7"] {
+        assert_eq!(server.http_get(&format!("/api/v1/dmarc{bad}")).expect(400).json()["error"]["code"], "bad_request");
+    }
+    let shown = page("?days=0");
+    for part in ["b.<wbr>one.<wbr>example", "192.0.2.9", "1 file in data_dir", "2023-11-", "&lt;script&gt;"] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    assert!(!shown.contains("<script>") && !shown.contains("<a href=/>"), "{shown}");
+    assert!(page("?days=7").contains("No reports of the last 7 days."));
+    assert!(!page("?days=0&domain=b.one.example").contains("<wbr>other"));
+    assert!(server.http_get("/dmarc?domain=a..b").expect(400).text().contains("is not a valid domain"));
+}
+
 /// Empty elements are small in XML and large in memory.
 #[test]
 fn a_report_that_would_fill_the_memory_is_refused_and_its_message_delivered() {

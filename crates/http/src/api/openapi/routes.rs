@@ -120,6 +120,12 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     get("/trace/{what}", Nothing, "", "Events of a queue id, Message-ID or recipient from the history."),
     get(
+        "/dmarc",
+        Query(&[all("DmarcQuery")]),
+        "Dmarc",
+        "Sums of the DMARC reports that others sent about our domains, as `stentor dmarc --json` prints them.",
+    ),
+    get(
         "/suppressions",
         Query(&[all("SuppressionsQuery")]),
         "Suppressions",

@@ -18,6 +18,7 @@ use stentor_control::{
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
     StandingBounceView, Status, StuckReport, StuckRow, SuppressionList, SuppressionName, SuppressionView,
 };
+use stentor_domain_reports::dmarc::{DmarcSummary, DomainSums, MessageSums, SourceSums};
 use stentor_push::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
 use stentor_queue::queue_only::Scope;
@@ -48,6 +49,34 @@ fn of<T: Serialize>(name: &'static str, full: &T, least: &T) -> Sample {
     Sample { name, kind, full: json!(full), least: json!(least) }
 }
 
+fn dmarc() -> DmarcSummary {
+    let domain = "example.org".to_owned();
+    let failed = MessageSums { messages: 205, rejected: 205, ..MessageSums::default() };
+    let passed =
+        MessageSums { messages: 18_312, passed: 18_102, dkim_passed: 18_090, spf_passed: 11_004, ..failed.clone() };
+    DmarcSummary {
+        domains: vec![DomainSums {
+            domain: domain.clone(),
+            reports: 42,
+            reporters: 6,
+            begin_s: NOW / 1_000 - 7 * 86_400,
+            end_s: NOW / 1_000,
+            policy: "reject".to_owned(),
+            sums: passed,
+        }],
+        domains_total: 1,
+        failed_sources: vec![SourceSums {
+            domain,
+            source: [203, 0, 113, 7].into(),
+            sums: failed,
+            dkim_domain: String::new(),
+            envelope_from: "bulk.example.net".to_owned(),
+        }],
+        failed_sources_total: 1,
+        ..DmarcSummary::default()
+    }
+}
+
 pub(in crate::api) fn all() -> Vec<Sample> {
     let refusal = ErrorBody::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue", Vec::new());
     let refused = vec![RefusedRcptView {
@@ -73,6 +102,7 @@ pub(in crate::api) fn all() -> Vec<Sample> {
         ),
         sample("Hosts", &hosts()),
         sample("Posts", &posts()),
+        sample("Dmarc", &dmarc()),
         sample("Envelope", &envelope()),
         sample(
             "Quarantine",

@@ -14,8 +14,11 @@ use super::words::WORDS;
 /// Placeholder for a missing description.
 pub(super) const MISSING: &str = "TODO";
 /// Sources, beside those of the control socket.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 9] = [
+    "domain-reports/src/dmarc/summary.rs",
+    "domain-reports/src/dmarc/sums.rs",
     "http/src/api/answers.rs",
+    "http/src/api/dmarc.rs",
     "http/src/api/history.rs",
     "http/src/api/inject.rs",
     "http/src/api/suppressions.rs",
@@ -130,9 +133,9 @@ impl Types {
         let (name, inner) = last(kind);
         let plain = |kind: &str| json!({"type": kind});
         match name.as_str() {
-            "String" | "AsOf" | "MessageId" | "SocketAddr" => plain("string"),
+            "String" | "AsOf" | "MessageId" | "SocketAddr" | "IpAddr" => plain("string"),
             "bool" => plain("boolean"),
-            "u8" | "u16" | "u32" | "u64" | "Ms" => plain("integer"),
+            "u8" | "u16" | "u32" | "u64" | "usize" | "Ms" => plain("integer"),
             "Ids" => {
                 json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
             }
