@@ -196,17 +196,12 @@ fn local_and_relayed(context: &Context<'_>, tables: &Tables, policy: &Policy) {
 /// Warns of addresses of `[dmarc_reports]` that cannot work.
 pub(super) fn check_reports(context: &Context<'_>, reports: &DmarcReportsSpot, rules: &Rulebook, dkim: &[DkimConfig]) {
     let DmarcReportsSpot { value: config, address_span, from_span } = reports;
-    if let Some(address) = &config.address {
-        let in_tables = rules.addresses.has_tables() || !rules.relay_domains.tables.is_empty();
-        let is_refused = matches!(rules.policy.rcpt(ANYBODY, address), AddressClass::Refuse(_));
-        let is_relayed = !rules.policy.is_local_domain(address.domain()) && rules.is_ours(address);
-        if is_refused && !is_relayed && !in_tables {
-            let message = format!(
-                "no reports arrive: {address} is no address here; name a list or an alias, or an address of a domain in \
-                 `relay`"
-            );
-            context.warn(address_span.clone(), message);
-        }
+    if let Some(address) = config.address.as_ref().filter(|address| rules.is_refused(address)) {
+        let message = format!(
+            "no reports arrive: {address} is no address here; name a list or an alias, or an address of a domain in \
+             `relay`"
+        );
+        context.warn(address_span.clone(), message);
     }
     let domain = config.sender.as_ref().map_or("", |sender| sender.from.domain());
     if !domain.is_empty() && !dkim.iter().any(|signing| signing.authors && signing.covers(domain)) {

@@ -10,6 +10,8 @@
 //!
 //! Failure: what gets no answer could not be checked. It is never a fault.
 
+mod kept_reports;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -22,16 +24,19 @@ use stentor_control::doctor::{Finding as DoctorFinding, Severity as DoctorSeveri
 use stentor_core::sts::{LookupServices, fetch_until, fetched};
 use stentor_http_client::{Destination, HttpClient, Url};
 use stentor_identity::{
-    Check, DomainIdentity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, Rendered, Source, examine_domain,
-    examine_source,
+    Check, DomainIdentity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, ReceivedReports, Rendered, Source,
+    examine_domain, examine_source,
 };
 use stentor_lists::{List, OWN_FIELDS};
+use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
 use stentor_resolve::Resolver;
 use stentor_tls_policy::sts::policy_host;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+
+use self::kept_reports::KeptReports;
 
 /// Maximum domains examined by one command.
 pub const DOMAINS_MAX: usize = 200;
@@ -57,7 +62,7 @@ pub struct MailExamination {
     pub now_ms: u64,
 }
 
-/// Examines all. Keys of `[[dkim]]` must have been read.
+/// Examines all. Keys of `[[dkim]]` must have been read. Blocks while kept DMARC reports are read.
 pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> Vec<DoctorFinding> {
     let config = &services.settings.config;
     let sources = sources(config, &wanted.addresses);
@@ -82,6 +87,10 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
         findings
             .push(warning(&format!("{more} more domains were not checked"), "name them: `stentor doctor mail DOMAIN`"));
     }
+    let kept = KeptReports::read(config, wanted.now_ms / 1_000).unwrap_or_else(|why| {
+        findings.push(DoctorFinding { id: "unchecked".to_owned(), ..warning(&why, "run it as the server's user") });
+        KeptReports::default()
+    });
     for domain in domains.iter().take(DOMAINS_MAX) {
         let lists: Vec<&List> = lists_at(config, domain).collect();
         let mut return_paths: Vec<String> =
@@ -94,7 +103,8 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
         let list = lists.first().copied();
         let message = Rendered::new(&render_first_copy(config, domain, list, wanted), wanted.now_ms / 1000);
         let has_list = list.is_some();
-        let mail = DomainMail { domain, return_paths, has_list, message, without_keys: &wanted.without_keys };
+        let reports = Some(kept.received(config));
+        let mail = DomainMail { domain, return_paths, has_list, message, without_keys: &wanted.without_keys, reports };
         add(&mut findings, examine_domain_mail(services, Instant::now() + EXAMINATION, &public, mail).await, domain);
     }
     findings
@@ -140,7 +150,8 @@ pub async fn refusals(services: LookupServices<'_>, post: OutgoingPost<'_>, unti
     let wanted = MailExamination { message: Some(message), now_ms, ..MailExamination::default() };
     let message = Rendered::new(&render_first_copy(config, &domain, list, &wanted), now_ms / 1000).with_bytes(bytes);
     let return_paths = vec![return_path.to_owned()];
-    let mail = DomainMail { domain: &domain, return_paths, has_list: list.is_some(), message, without_keys };
+    let mail =
+        DomainMail { domain: &domain, return_paths, has_list: list.is_some(), message, without_keys, reports: None };
     found.extend(examine_domain_mail(services, until, &public, mail).await);
     let is_of_another = author.is_some_and(|author| author != domain);
     found.retain(|one| one.check.causes_refusal(is_bulk) && !(is_of_another && one.check == Check::MessageFrom));
@@ -154,6 +165,7 @@ struct DomainMail<'a> {
     has_list: bool,
     message: Rendered,
     without_keys: &'a [String],
+    reports: Option<ReceivedReports<'a>>,
 }
 
 async fn examine_domain_mail(
@@ -162,7 +174,7 @@ async fn examine_domain_mail(
     sources: &[Source],
     mail: DomainMail<'_>,
 ) -> Vec<IdentityFinding> {
-    let DomainMail { domain, return_paths, has_list, message, without_keys } = mail;
+    let DomainMail { domain, return_paths, has_list, message, without_keys, reports } = mail;
     let mut signing = services.settings.dkim().signing(Some(domain), has_list.then_some(domain));
     // A domain that signs all mail besides says nothing about this one.
     signing.retain(|one| !one.config.every || one.config.covers(domain));
@@ -177,6 +189,7 @@ async fn examine_domain_mail(
         signers: &signers,
         rotating: &rotating,
         message: Some(&message),
+        reports,
     };
     examine_until_answered(services, until, |lookups| examine_domain(&identity, lookups)).await
 }
@@ -285,6 +298,9 @@ async fn ask(services: LookupServices<'_>, questions: &[LookupQuestion], lookups
             LookupQuestion::Policy(domain) => {
                 lookups.add(question.clone(), policy(services, domain, until).await);
             }
+            LookupQuestion::UnknownHere(address) => {
+                lookups.add(question.clone(), LookupAnswer::UnknownHere(is_unknown(services, address)));
+            }
             LookupQuestion::Page(url) => lookups.add(question.clone(), page(services, url, until).await),
             question => {
                 let (resolver, question) = (services.resolver.clone(), question.clone());
@@ -312,9 +328,17 @@ async fn dns(resolver: &Resolver, question: &LookupQuestion) -> LookupAnswer {
             let records = resolver.mx_of(domain).await;
             records.map(|records| LookupAnswer::Mx(records.into_iter().map(|(_, host)| host).collect()))
         }
-        LookupQuestion::Policy(_) | LookupQuestion::Page(_) => Err("it is not a question to the DNS".to_owned()),
+        LookupQuestion::Policy(_) | LookupQuestion::Page(_) | LookupQuestion::UnknownHere(_) => {
+            Err("it is not a question to the DNS".to_owned())
+        }
     };
     answer.unwrap_or_else(LookupAnswer::Failed)
+}
+
+/// Whether an address at a domain of this server does not exist.
+fn is_unknown(services: LookupServices<'_>, address: &str) -> bool {
+    let rules = &services.settings.config.rules;
+    address.parse::<Address>().is_ok_and(|address| rules.is_ours(&address) && rules.is_refused(&address))
 }
 
 /// The MTA-STS policy of a domain. A name server that fails is no fault of the policy.

@@ -7,48 +7,45 @@ use stentor_mail::domain::is_at_or_below;
 use stentor_message_auth::{DmarcPolicy, DmarcRecord, TreeWalk, report_domain};
 
 use crate::check::{Check, Findings};
+use crate::domain_identity::DomainIdentity;
 use crate::lookups::{Lookup, Lookups};
-
-/// Maximum destinations of reports that are examined.
-const DESTINATIONS_MAX: usize = 10;
-
-/// The domains that authenticate mail from a domain.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Authenticated<'a> {
-    /// Domains of signatures.
-    pub signatures: &'a [&'a str],
-    /// Domains of return paths.
-    pub return_paths: &'a [String],
-}
+use crate::reports::{self, DESTINATIONS_MAX, KnownRecord};
 
 fn tree_walk<'d>(lookups: &Lookups, domain: &'d str) -> Lookup<TreeWalk<'d>> {
     TreeWalk::of(domain, |name| Ok(lookups.texts(name)?.iter().map(Vec::as_slice).collect()))
 }
 
-/// Judges the record of a domain in From, and what it needs.
-pub(crate) fn examine(lookups: &Lookups, domain: &str, by: Authenticated<'_>, out: &mut Findings) -> Lookup<()> {
+/// Judges the record of a domain in From, and what it needs. `signatures`: domains of signatures.
+pub(crate) fn examine(
+    lookups: &Lookups,
+    identity: &DomainIdentity<'_>,
+    signatures: &[&str],
+    out: &mut Findings,
+) -> Lookup<()> {
+    let DomainIdentity { domain, return_paths, .. } = *identity;
     let walk = tree_walk(lookups, domain)?;
-    let policy = applied(&walk, domain, out);
+    let policy = applied(&walk, identity, out);
     if let Some(applied) = &policy {
-        judge(applied, domain, out);
+        let end = judge(lookups, applied, identity, out);
         let ends =
             applied.record.report_uris.iter().take(DESTINATIONS_MAX).map(|uri| destination(lookups, applied, uri, out));
         let ends: Vec<Lookup<()>> = ends.collect();
         for end in ends {
             end?;
         }
+        end?;
     }
     let record = policy.as_ref().map(|applied| applied.record);
     let strict_dkim = record.is_some_and(|record| record.is_dkim_strict);
     let strict_spf = record.is_some_and(|record| record.is_spf_strict);
     let author = Author { domain, walk: &walk };
-    if !by.signatures.is_empty() && !any_aligned(lookups, author, by.signatures.iter().copied(), strict_dkim)? {
-        let what = format!("no signature is aligned with From: DMARC accepts none of {}", by.signatures.join(", "));
+    if !signatures.is_empty() && !any_aligned(lookups, author, signatures.iter().copied(), strict_dkim)? {
+        let what = format!("no signature is aligned with From: DMARC accepts none of {}", signatures.join(", "));
         let next = format!("add a section [[dkim]] for {domain}, or publish adkim=r in its DMARC record");
         out.add(Check::DkimAlignment, domain, what, next);
     }
-    if !any_aligned(lookups, author, by.return_paths.iter().map(String::as_str), strict_spf)? {
-        let what = format!("SPF is not aligned with From: return paths have {}", by.return_paths.join(", "));
+    if !any_aligned(lookups, author, return_paths.iter().map(String::as_str), strict_spf)? {
+        let what = format!("SPF is not aligned with From: return paths have {}", return_paths.join(", "));
         let next = "set `bounces` of the list to an address of the domain, or rely on DKIM alone";
         out.add(Check::SpfAlignment, domain, what, next);
     }
@@ -88,14 +85,17 @@ struct AppliedPolicy<'a> {
     policy: DmarcPolicy,
 }
 
-fn applied<'a>(walk: &'a TreeWalk<'a>, domain: &str, out: &mut Findings) -> Option<AppliedPolicy<'a>> {
+fn applied<'a>(walk: &'a TreeWalk<'a>, identity: &DomainIdentity<'_>, out: &mut Findings) -> Option<AppliedPolicy<'a>> {
+    let domain = identity.domain;
     if walk.own().records > 1 {
         let next = format!("keep one TXT record at _dmarc.{domain} that begins with v=DMARC1");
         out.add(Check::DmarcSeveral, domain, "several DMARC records: receivers use none of them", next);
         return None;
     }
     let Some((at, record)) = walk.applied().and_then(|step| Some((step.domain, step.record.as_ref()?))) else {
-        let text = format!("v=DMARC1; p=none; rua=mailto:postmaster@{domain}");
+        let own = identity.reports.and_then(|reports| reports.address);
+        let address = own.map_or_else(|| format!("postmaster@{domain}"), str::to_owned);
+        let text = format!("v=DMARC1; p=none; rua=mailto:{address}");
         let next = format!("publish `_dmarc.{domain}. IN TXT \"{text}\"`, later with p=quarantine or p=reject");
         out.add(Check::DmarcMissing, domain, format!("no DMARC record applies to {domain}"), next);
         return None;
@@ -109,10 +109,23 @@ fn applied<'a>(walk: &'a TreeWalk<'a>, domain: &str, out: &mut Findings) -> Opti
     Some(AppliedPolicy { record, domain: at, policy })
 }
 
-fn judge(applied: &AppliedPolicy<'_>, domain: &str, out: &mut Findings) {
+fn judge(
+    lookups: &Lookups,
+    applied: &AppliedPolicy<'_>,
+    identity: &DomainIdentity<'_>,
+    out: &mut Findings,
+) -> Lookup<()> {
     let AppliedPolicy { record, domain: at, policy } = *applied;
-    let name = format!("_dmarc.{at}");
-    if policy == DmarcPolicy::None {
+    let (domain, name) = (identity.domain, format!("_dmarc.{at}"));
+    let known = KnownRecord { domain: at, record, identity };
+    let evidence = reports::passing_evidence(&known).filter(|_| policy == DmarcPolicy::None);
+    if let Some(evidence) = evidence {
+        let what = format!("the DMARC policy for {domain} is none, and {evidence}");
+        let next = format!(
+            "publish p=quarantine at {name}, if all who send for {at} are known: rare ones may be missing in the reports"
+        );
+        out.add(Check::DmarcRaise, at, what, next);
+    } else if policy == DmarcPolicy::None {
         let what = format!("the DMARC policy for {domain} is none: forged mail is accepted");
         let next = format!("publish p=quarantine or p=reject at {name} when the reports show that our mail passes");
         out.add(Check::DmarcPolicy, at, what, next);
@@ -122,9 +135,14 @@ fn judge(applied: &AppliedPolicy<'_>, domain: &str, out: &mut Findings) {
         out.add(Check::DmarcTest, at, what, format!("remove `t` and `pct` from {name}"));
     }
     if record.report_uris.is_empty() {
-        let next = format!("add rua=mailto:ADDRESS to {name}");
+        let next = match identity.reports.and_then(|reports| reports.address) {
+            Some(own) => reports::publish(lookups, at, None, own)?,
+            None => format!("add rua=mailto:ADDRESS to {name}"),
+        };
         out.add(Check::DmarcReports, at, "the DMARC record requests no reports", next);
     }
+    let ends = [reports::examine_destinations(lookups, &known, out), reports::examine_own(lookups, &known, out)];
+    ends.into_iter().collect()
 }
 
 /// Checks a destination of reports: its syntax, and that another organization agrees (RFC 9990 section 4).

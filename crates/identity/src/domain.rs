@@ -1,33 +1,14 @@
 //! A domain in From: all that receivers check of its mail.
 
-use stentor_dkim::Signer;
-
 use crate::check::{Findings, IdentityFinding};
-use crate::dmarc::{self, Authenticated};
+use crate::domain_identity::DomainIdentity;
 use crate::lookups::Lookups;
-use crate::message::Rendered;
-use crate::source::Source;
 use crate::spf::SpfIdentity;
-use crate::{dkim, message, return_path, spf};
-
-/// What sends mail from a domain.
-#[derive(Debug)]
-pub struct DomainIdentity<'a> {
-    /// The domain in From: A-labels, lower case.
-    pub domain: &'a str,
-    /// Domains of the return paths used with it; not empty.
-    pub return_paths: &'a [String],
-    pub sources: &'a [Source],
-    /// Keys that sign such mail.
-    pub signers: &'a [&'a Signer],
-    /// Domains whose keys the running server makes and watches; they sign, too.
-    pub rotating: &'a [&'a str],
-    pub message: Option<&'a Rendered>,
-}
+use crate::{dkim, dmarc, message, return_path, spf};
 
 /// Judges a domain with the answers known so far.
 pub fn examine_domain(identity: &DomainIdentity<'_>, lookups: &Lookups) -> Vec<IdentityFinding> {
-    let DomainIdentity { domain, return_paths, sources, signers, rotating, message } = *identity;
+    let DomainIdentity { domain, return_paths, sources, signers, rotating, message, .. } = *identity;
     let mut out = Findings::default();
     for path in return_paths {
         let end = spf::examine(lookups, SpfIdentity::ReturnPath(path), sources, &mut out);
@@ -39,7 +20,7 @@ pub fn examine_domain(identity: &DomainIdentity<'_>, lookups: &Lookups) -> Vec<I
     }
     let signatures = signers.iter().map(|signer| &*signer.domain);
     let signatures: Vec<&str> = signatures.chain(rotating.iter().copied()).collect();
-    let end = dmarc::examine(lookups, domain, Authenticated { signatures: &signatures, return_paths }, &mut out);
+    let end = dmarc::examine(lookups, identity, &signatures, &mut out);
     out.end(domain, "DMARC", end);
     let others = return_paths.iter().map(String::as_str).filter(|path| *path != domain);
     for name in std::iter::once(domain).chain(others) {

@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use stentor_dkim::{Algorithm, Signer, SigningKey};
+use stentor_domain_reports::dmarc::{
+    AggregateReport, DmarcSums, PublishedPolicy, ReportDisposition, ReportRow, RowCount,
+};
 use stentor_tls_policy::sts::StsPolicy;
 
 use super::*;
@@ -31,6 +34,10 @@ struct World {
     lists: Vec<String>,
     /// Names whose queries fail.
     failing: Vec<String>,
+    /// Where reports are kept, an address that does not exist, and sums of reports.
+    kept_at: Option<&'static str>,
+    unknown: &'static str,
+    reports: DmarcSums,
 }
 
 impl World {
@@ -58,7 +65,33 @@ impl World {
             rotating: Vec::new(),
             lists: vec!["bl.example".to_owned()],
             failing: Vec::new(),
+            kept_at: None,
+            unknown: "",
+            reports: DmarcSums::default(),
         }
+    }
+
+    /// Adds a daily report with messages from an address; `passing` of them pass.
+    fn report(mut self, day: u64, source: &str, messages: u64, passing: u64) -> World {
+        let row = |is_spf_aligned, messages| RowCount {
+            messages,
+            row: ReportRow {
+                source: source.parse().unwrap(),
+                disposition: ReportDisposition::None,
+                is_dkim_aligned: false,
+                is_spf_aligned,
+                reasons: Vec::new(),
+                header_from: "example.org".to_owned(),
+                envelope_from: None,
+                dkim: Vec::new(),
+                spf: None,
+            },
+        };
+        let policy =
+            PublishedPolicy { domain: "example.org".to_owned(), policy: "none".to_owned(), ..Default::default() };
+        let (begin_s, rows) = (day * 86_400, vec![row(true, passing), row(false, messages - passing)]);
+        self.reports.add(&AggregateReport { begin_s, end_s: begin_s + 86_399, policy, rows, ..Default::default() });
+        self
     }
 
     fn replace(mut self, from: &str, to: &str) -> World {
@@ -98,6 +131,7 @@ impl World {
             }
             LookupQuestion::Policy(_) => LookupAnswer::Policy(self.policy.clone()),
             LookupQuestion::Page(_) => LookupAnswer::Page(self.page.clone()),
+            LookupQuestion::UnknownHere(address) => LookupAnswer::UnknownHere(address == self.unknown),
         }
     }
 
@@ -106,6 +140,13 @@ impl World {
         let sources = [Source { address: "203.0.113.7".parse().unwrap(), helo: "mail.example.org".to_owned() }];
         let message = Rendered::new(self.message.as_bytes(), 1_800_000_000);
         let signers = [&self.signer];
+        let host_names = ["mail.example.org".to_owned()];
+        let reports = ReceivedReports {
+            address: self.kept_at,
+            host_names: &host_names,
+            recent: &self.reports,
+            policy: &self.reports,
+        };
         let identity = DomainIdentity {
             domain: "example.org",
             return_paths: std::slice::from_ref(&self.return_path),
@@ -113,6 +154,7 @@ impl World {
             signers: if self.rotating.is_empty() { &signers } else { &[] },
             rotating: &self.rotating,
             message: Some(&message),
+            reports: Some(reports),
         };
         let mut found = self.examined(|lookups| examine_source(&sources[0], &self.lists, lookups));
         found.extend(self.examined(|lookups| examine_domain(&identity, lookups)));
@@ -260,6 +302,54 @@ fn alignment_is_checked() {
         .add("b.example.org A 192.0.2.1")
         .replace("p=reject", "p=reject; aspf=s");
     assert_eq!(strict.found(), "spf_alignment");
+}
+
+#[test]
+fn reports_that_do_not_come_here_are_found() {
+    let kept_at = |address| World { kept_at: Some(address), ..World::good() };
+    assert_eq!(kept_at("DMARC@example.org").found(), "");
+    assert_eq!(kept_at("other@example.org").found(), "dmarc_rua_other");
+    let unknown = World { unknown: "dmarc@example.org", ..World::good() };
+    assert_eq!(unknown.found(), "dmarc_rua_unknown");
+    assert_eq!(World { unknown: "dmarc@example.org", ..kept_at("other@example.org") }.found(), "dmarc_rua_unknown");
+    // The domain's mail goes to another server, which may know the address.
+    let elsewhere = World { unknown: "dmarc@example.org", ..World::good() }
+        .replace("example.org MX mail.example.org", "example.org MX mx.example.net")
+        .replace("_smtp._tls", "mx.example.net A 192.0.2.1\n_smtp._tls");
+    assert_eq!(World { policy: sts_for("mx.example.net"), ..elsewhere }.found(), "");
+}
+
+fn sts_for(host: &str) -> Result<StsPolicy, String> {
+    let text = format!("version: STSv1\nmode: enforce\nmx: {host}\nmax_age: 86400\n");
+    StsPolicy::parse(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn reported_failures_of_own_mail_are_found() {
+    const OWN: &str = "203.0.113.7";
+    let failed = World::good().report(1, OWN, 1_000, 900);
+    assert_eq!(failed.found(), "dmarc_own_source");
+    // Few of many, few at all, of others, and an address that only the host's name has.
+    assert_eq!(World::good().report(1, OWN, 1_000, 980).found(), "");
+    assert_eq!(World::good().report(1, OWN, 9, 0).found(), "");
+    assert_eq!(World::good().report(1, "192.0.2.1", 1_000, 0).found(), "");
+    let by_name = World::good().add("mail.example.org A 203.0.113.9").report(1, "::ffff:203.0.113.9", 20, 0);
+    assert!(by_name.found().contains("dmarc_own_source"), "{}", by_name.found());
+    let failing = World { failing: vec!["mail.example.org".to_owned()], ..World::good() };
+    assert_eq!(failing.report(1, OWN, 1_000, 0).found(), "unchecked");
+}
+
+#[test]
+fn a_policy_can_be_raised_after_a_month_without_failures() {
+    let reports = |days: u64, messages, passing| {
+        let none = World::good().replace("p=reject", "p=none");
+        (0..days).fold(none, |world, day| world.report(day, "192.0.2.1", messages, passing))
+    };
+    assert_eq!(reports(30, 1_000, 995).found(), "dmarc_raise");
+    assert_eq!(reports(29, 1_000, 1_000).found(), "dmarc_policy");
+    assert_eq!(reports(30, 1_000, 994).found(), "dmarc_policy");
+    assert_eq!(reports(30, 3, 3).found(), "dmarc_policy");
+    assert_eq!((0..40).fold(World::good(), |world, day| world.report(day, "192.0.2.1", 9, 9)).found(), "");
 }
 
 /// A name server that fails is never a fault of the domain.

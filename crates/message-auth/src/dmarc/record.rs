@@ -179,7 +179,7 @@ pub struct ReportAddress {
 
 impl ReportAddress {
     /// Parses a destination; `None`: it is malformed or has another scheme than `mailto`.
-    fn parse(uri: &str) -> Option<ReportAddress> {
+    pub fn parse(uri: &str) -> Option<ReportAddress> {
         let (uri, bytes_max) = with_size(uri);
         match ReportDestination::parse(uri)? {
             ReportDestination::Mail(address) => Some(ReportAddress { address, bytes_max }),

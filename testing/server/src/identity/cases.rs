@@ -88,6 +88,25 @@ pub const FAULTS: &[SeededFault] = &[
     fault("dmarc_reports", |world| world.zone("; rua=mailto:dmarc@example.org,mailto:org@reports.example", "")),
     fault("dmarc_rua", |world| world.zone("rua=mailto:dmarc@", "rua=dmarc@")),
     fault("dmarc_external", |world| world.zone("example.org._report._dmarc.reports.example TXT v=DMARC1", "")),
+    fault("dmarc_rua_unknown", |world| world.zone("rua=mailto:dmarc@", "rua=mailto:dmarc-reports@")),
+    fault("dmarc_rua_unknown", |world| {
+        world.config("[aliases]", "[dmarc_reports]\naddress = \"dmarc@example.org\"\n[aliases]");
+        world.zone("rua=mailto:dmarc@", "rua=mailto:dmarc@example.org,mailto:postmaster2@");
+    }),
+    fault("dmarc_rua_other", |world| {
+        world.config("[aliases]", "[dmarc_reports]\naddress = \"kept@example.org\"\n[aliases]");
+        world.config("[aliases]", "[aliases]\n\"kept@example.org\" = \"reports@elsewhere.example\"");
+    }),
+    fault("dmarc_own_source", |world| world.report(2, "203.0.113.7", 1_000, 960)),
+    fault("dmarc_own_source", |world| {
+        // Another address of the HELO name.
+        world.add("mail.example.org A 203.0.113.8");
+        (1..5).for_each(|day| world.report(day, "203.0.113.8", 5, 0));
+    }),
+    fault("dmarc_raise", |world| {
+        world.zone("p=reject", "p=none");
+        (1..40).for_each(|day| world.report(day, "203.0.113.7", 100, 100));
+    }),
     fault("spf_alignment", |world| {
         let bounces = "address = \"news@example.org\"\nbounces = \"news-bounces@example.com\"\n";
         world.config("address = \"news@example.org\"\n", bounces);
@@ -175,6 +194,17 @@ pub const GOOD: &[GoodDomain] = &[
     good("strict DMARC, psd=n, reports only to itself", |world| {
         world.zone("v=DMARC1; p=reject;", "v=DMARC1;p=quarantine; adkim=s; aspf=s; psd=n; fo=1;");
         world.zone(",mailto:org@reports.example", "!10m, mailto:x@sub.example.org");
+    }),
+    good("reports that come here, of failures long ago, of others and of few messages", |world| {
+        world.config("[aliases]", "[dmarc_reports]\naddress = \"dmarc@example.org\"\n[aliases]");
+        world.report(9, "203.0.113.7", 1_000, 0);
+        world.report(2, "198.51.100.9", 1_000, 0);
+        world.report(1, "203.0.113.7", 1_000, 990);
+    }),
+    good("reports to an address at another server for the domain's mail", |world| {
+        world.zone("rua=mailto:dmarc@", "rua=mailto:reports@");
+        world.zone("example.org MX 10 mail.example.org", "example.org MX 10 mx.example.org");
+        world.add("mx.example.org A 203.0.113.99");
     }),
     good("several MX hosts, two lists, other records", |world| {
         world.add("example.org MX 20 mx2.example.org\nmx2.example.org AAAA 2001:db8::2");

@@ -4,12 +4,15 @@
 mod cases;
 
 use std::process::Command;
+use std::time::SystemTime;
 
 use serde_json::Value;
 use stentor_harness::{Server, TestLab, stentor};
 
 pub use self::cases::{FAULTS, GOOD};
 use crate::web::Web;
+
+const DAY_S: u64 = 86_400;
 
 const CONFIG: &str = r#"
 hostname = "mail.example.org"
@@ -32,6 +35,10 @@ address = "203.0.113.7"
 [lists.news]
 address = "news@example.org"
 subscribers = "news.subscribers"
+[domains]
+local = ["example.org"]
+[aliases]
+"dmarc@example.org" = "reports@elsewhere.example"
 [[dkim]]
 domain = "example.org"
 selector = "s1"
@@ -78,6 +85,8 @@ pub struct World {
     policy: String,
     /// Name in the certificate of the unsubscribe link's host.
     certificate: String,
+    /// DMARC reports that were kept.
+    reports: Vec<String>,
 }
 
 impl World {
@@ -88,6 +97,7 @@ impl World {
             message: MESSAGE.to_owned(),
             policy: POLICY.to_owned(),
             certificate: "lists.example.org".to_owned(),
+            reports: Vec::new(),
         }
     }
 
@@ -102,6 +112,28 @@ impl World {
 
     fn config(&mut self, from: &str, to: &str) {
         replace(&mut self.config, from, to);
+    }
+
+    /// Keeps a DMARC report on a day some days ago: messages from an address, of which some pass.
+    fn report(&mut self, days_ago: u64, source: &str, messages: u64, passing: u64) {
+        let now_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let begin_s = (now_s / DAY_S - days_ago) * DAY_S;
+        let row = |messages: u64, result: &str| {
+            format!(
+                "<record><row><source_ip>{source}</source_ip><count>{messages}</count><policy_evaluated>\
+                 <disposition>none</disposition><dkim>{result}</dkim><spf>fail</spf></policy_evaluated></row>\
+                 <identifiers><header_from>example.org</header_from></identifiers><auth_results/></record>"
+            )
+        };
+        self.reports.push(format!(
+            "<feedback><report_metadata><org_name>Receiver</org_name><report_id>{}</report_id><date_range>\
+             <begin>{begin_s}</begin><end>{}</end></date_range></report_metadata><policy_published>\
+             <domain>example.org</domain><p>none</p></policy_published>{}{}</feedback>",
+            self.reports.len(),
+            begin_s + DAY_S - 1,
+            row(passing, "pass"),
+            row(messages - passing, "fail")
+        ));
     }
 
     fn message(&mut self, from: &str, to: &str) {
@@ -185,6 +217,11 @@ impl Surroundings {
         let server = builder.prepare();
         let config = world.config.replace("@DNS@", &lab.dns().to_string()).replace("@WEB@", &port);
         server.write("stentor.toml", config.as_bytes());
+        let folder = server.path("data/dmarc_received");
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        for (number, report) in world.reports.iter().enumerate() {
+            std::fs::write(folder.join(format!("{number}.xml.gz")), report).expect("the folder can be written");
+        }
         let message = server.path("post.eml").display().to_string();
         let arguments = ["doctor", "mail", "--json", "--message", &message, "--blocklist", "bl.example"];
         let output = server.operator(&arguments);
