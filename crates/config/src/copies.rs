@@ -8,12 +8,8 @@ use super::raw::Section;
 pub(super) fn read(section: &Section<'_>, has_links: bool, of_list: bool) -> CopySettings {
     let context = section.context;
     let verp = section.text("verp").and_then(|text| {
-        let template = match text.value {
-            "plain" => Ok(VerpTemplate::plain()),
-            "tagged" => Ok(VerpTemplate::tagged()),
-            template => VerpTemplate::parse(template),
-        };
-        let template = template.map_err(|why| format!("`verp`: {why}, or \"plain\" or \"tagged\""));
+        let template =
+            VerpTemplate::named(text.value).map_err(|why| format!("`verp`: {why}, or \"plain\" or \"tagged\""));
         let template = template.and_then(|template| {
             if of_list && !template.is_detail() {
                 return Err(

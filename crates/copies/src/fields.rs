@@ -4,8 +4,10 @@
 //! Promise: whatever the values, a field is one line of ASCII. Failure: a template that cannot be a field is refused
 //! with the configuration ([`FieldError`]).
 
+use stentor_mail::copy_request::COPY_REQUEST_FIELD;
 use stentor_mime::field;
 
+use crate::is_printable;
 use crate::template::{CopyTemplateError, CopyValues, Template, Value};
 use crate::unsubscribe::UNSUBSCRIBE_FIELDS;
 
@@ -52,9 +54,9 @@ impl FieldTemplate {
         };
         let is_named = ["To", "Feedback-ID"].iter().any(|known| name.eq_ignore_ascii_case(known));
         let is_own = is_named || begins("X-") || begins("List-");
-        // The list recognizes its own posts by it.
-        let is_list_id = name.eq_ignore_ascii_case("List-Id");
-        if !is_token || !is_own || is_list_id {
+        // The list recognizes its own posts by the first, and servers obey the other.
+        let is_kept = ["List-Id", COPY_REQUEST_FIELD].iter().any(|kept| name.eq_ignore_ascii_case(kept));
+        if !is_token || !is_own || is_kept {
             return Err(FieldError::Name(name.to_owned()));
         }
         if value.chars().any(char::is_control) {
@@ -117,13 +119,26 @@ impl CopyFields {
         self.fields.iter().any(FieldTemplate::has_names)
     }
 
+    /// Whether a value has something that only a list has.
+    pub fn need_list(&self) -> bool {
+        self.fields.iter().any(FieldTemplate::needs_list)
+    }
+
+    /// Whether a field is one of one-click unsubscribing.
+    pub fn set_unsubscribe(&self) -> bool {
+        self.fields.iter().any(FieldTemplate::is_unsubscribe)
+    }
+
+    pub(crate) fn without_unsubscribe(self) -> CopyFields {
+        CopyFields { fields: self.fields.into_iter().filter(|field| !field.is_unsubscribe()).collect() }
+    }
+
     /// Appends the fields of a copy, each one line, folded between encoded words. A field with a character that is not
     /// printable ASCII, or that is too long, is left out: such values are in no address that fits in one.
     pub fn render(&self, values: &CopyValues<'_>, out: &mut Vec<u8>) {
         for field in &self.fields {
             let value = field.value.render(values, "");
-            let is_printable = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-            if is_printable && field.name.len() + 2 + value.len() <= LINE_BYTES_MAX {
+            if is_printable(&value) && field.name.len() + 2 + value.len() <= LINE_BYTES_MAX {
                 // RFC 2047 section 2: lines with encoded words have at most 76 octets.
                 let value = if field.has_names() { value.replace("?= ", "?=\r\n ") } else { value };
                 out.extend_from_slice(format!("{}: {value}\r\n", field.name).as_bytes());
@@ -209,6 +224,7 @@ mod tests {
             "X-A: {who}",
             "X-A: a\r\nBcc: b",
             "List-Id: <x>",
+            "x-stentor-copies: verp=off",
             "X-A: {tag}",
         ] {
             assert!(FieldTemplate::parse(wrong).is_err(), "{wrong}");

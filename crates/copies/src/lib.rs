@@ -4,12 +4,15 @@
 //! so that nothing is stored per recipient. Whatever the values contain, a return path is a valid address and a field
 //! is one line. Tags and tokens are sealed by the key: nobody else can create one or alter one for another recipient.
 //!
+//! [`CopySettings`] are configured for a list or sender; one message may ask for others ([`CopyRequest`]).
+//!
 //! Failure: a recipient whose address fits no return path gets the sender's own.
 
 mod fields;
 mod key;
 mod mailbox;
 mod merge;
+mod request;
 mod template;
 mod unsubscribe;
 mod verp;
@@ -18,6 +21,7 @@ pub use fields::{CopyFields, FieldError, FieldTemplate, without};
 pub use key::{CopyKey, KEY_BYTES};
 pub use mailbox::{NAME_BYTES_MAX, display_name};
 pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};
+pub use request::{CopyRequest, CopyRequestError, REQUEST_BYTES_MAX, RequestItems};
 pub use template::{CopyTemplateError, CopyValues};
 pub use unsubscribe::{LINK_BASE_BYTES_MAX, Membership, TOKEN_DAYS, UNSUBSCRIBE_PATH};
 use unsubscribe::{UNSUBSCRIBE_FIELDS, unsubscribe_fields};
@@ -83,6 +87,11 @@ impl CopyParts {
         let own: Vec<&[u8]> = fields::names(&self.fields).collect();
         fields::without(header, |name| own.iter().any(|own| own.eq_ignore_ascii_case(name)))
     }
+}
+
+/// Whether a text is printable ASCII, as a field of a copy must be.
+fn is_printable(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
 }
 
 #[cfg(test)]

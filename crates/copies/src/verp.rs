@@ -62,6 +62,18 @@ impl VerpTemplate {
         VerpTemplate { template: fixed("+{tag}-") }
     }
 
+    /// Returns the form that a configuration or a message names: `plain`, `tagged`, or a template.
+    ///
+    /// # Errors
+    /// The text is a template of another form.
+    pub fn named(text: &str) -> Result<VerpTemplate, CopyTemplateError> {
+        match text {
+            "plain" => Ok(VerpTemplate::plain()),
+            "tagged" => Ok(VerpTemplate::tagged()),
+            template => VerpTemplate::parse(template),
+        }
+    }
+
     /// Parses a template. It has `{local}` or `{local-owner}`, `{user}`, a text and `{host}`, perhaps `{tag}`, with
     /// texts between, and ends with `@{domain}`, so that a return path can be read again.
     ///

@@ -1,7 +1,8 @@
 //! Which mail has copies of its own, and the key that seals their return paths and links.
 //!
 //! Promise: mail of lists and senders without such settings costs one look at an empty table. The key
-//! (`copies.key` in the data directory) is created when a configuration first needs it, and read again at each reload.
+//! (`copies.key` in the data directory) is created at the first start, since any message may ask for copies of its own,
+//! and read again at each reload.
 //!
 //! Failure: without a usable key the server does not start, and a reload changes nothing: copies would leave without
 //! their links.
@@ -13,7 +14,9 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use stentor_config::Config;
-use stentor_copies::{CopyKey, CopyParts, CopySettings, CopyValues, Issuer, Membership, VerpTemplate};
+use stentor_copies::{
+    CopyKey, CopyParts, CopyRequest, CopySettings, CopyValues, Issuer, Membership, SenderPath, VerpTemplate,
+};
 use stentor_mail::address::Address;
 use stentor_queue::ids::Ms;
 
@@ -28,6 +31,11 @@ pub struct CopyKeyError {
     path: PathBuf,
     source: io::Error,
 }
+
+/// The server cannot give copies what a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("`one_click` needs `link_base` in [http] of this server")]
+pub struct NoLinkBase;
 
 /// The settings of all copies, in force until the next reload.
 #[derive(Default)]
@@ -53,15 +61,14 @@ impl CopyRules {
         }
     }
 
-    /// Reads the key, and creates it if it is needed. Blocks.
+    /// Reads the key, and creates it if there is none. Blocks.
     ///
     /// # Errors
     /// There is no usable key, and none can be created.
     pub fn read_key(&mut self, data_dir: &Path) -> Result<(), CopyKeyError> {
         let path = data_dir.join(FILE);
-        let is_needed = !self.lists.is_empty() || !self.senders.is_empty();
-        let key = if is_needed { secret_key::read_or_create(&path).map(Some) } else { secret_key::read(&path) };
-        self.key = key.map_err(|source| CopyKeyError { path, source })?.map(|key| CopyKey::new(&key));
+        let key = secret_key::read_or_create(&path).map_err(|source| CopyKeyError { path, source })?;
+        self.key = Some(CopyKey::new(&key));
         Ok(())
     }
 
@@ -73,8 +80,16 @@ impl CopyRules {
         if self.senders.is_empty() {
             return None;
         }
-        let (local, domain) = sender.rsplit_once('@')?;
-        self.senders.get(domain).filter(|_| !is_forwarded(local))
+        let (_, domain) = sender.rsplit_once('@')?;
+        self.senders.get(domain).filter(|_| may_have_own("", sender))
+    }
+
+    /// Whether this server can give copies what a message asks for.
+    ///
+    /// # Errors
+    /// They need links, which this server has not.
+    pub fn check(&self, request: &CopyRequest) -> Result<(), NoLinkBase> {
+        if request.demands_link() && self.link_base.is_none() { Err(NoLinkBase) } else { Ok(()) }
     }
 
     /// Returns the form of return paths of senders at the domain of an address, and the key that seals them.
@@ -83,6 +98,15 @@ impl CopyRules {
             return None;
         }
         Some((self.senders.get(address.domain())?.verp.as_ref()?, self.key.as_ref()?))
+    }
+
+    /// Returns the reading of a return path whose tag proves that this server sent such a copy, whatever is configured
+    /// now; else none.
+    pub fn proven_readings(&self, path: &Address) -> Vec<SenderPath> {
+        let Some(key) = self.key.as_ref().filter(|_| path.local().contains('+')) else { return Vec::new() };
+        let mut readings = VerpTemplate::tagged().readings(path, key);
+        readings.retain(|reading| reading.path.is_proven);
+        readings
     }
 
     /// Returns what the copy for one recipient has of its own.
@@ -99,6 +123,12 @@ impl CopyRules {
     pub fn key(&self) -> Option<&CopyKey> {
         self.key.as_ref()
     }
+}
+
+/// Whether copies of a list's or sender's mail may have anything of their own: not those of the null sender, and not
+/// forwarded ones.
+pub fn may_have_own(list: &str, sender: &str) -> bool {
+    !list.is_empty() || sender.rsplit_once('@').is_some_and(|(local, _)| !is_forwarded(local))
 }
 
 /// Whether mail with this local part of a sender was forwarded (SRS). A return path within it could not be read again.
@@ -133,10 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_made_when_needed_and_kept() {
+    fn links_need_an_address_of_this_server() {
+        let request = |text: &str| CopyRequest::parse(text.as_bytes()).unwrap();
+        assert_eq!(CopyRules::default().check(&request("verp=plain; one_click")), Err(NoLinkBase));
+        assert_eq!(CopyRules::default().check(&request("verp=plain; one_click=false")), Ok(()));
+        assert_eq!(rules("[http]\nlink_base = \"https://l.example\"\n").check(&request("one_click")), Ok(()));
+        assert!(may_have_own("news", "") && may_have_own("", "a@x") && !may_have_own("", ""));
+        assert!(!may_have_own("", "srs0=x=y=z=a@shop.example"));
+    }
+
+    #[test]
+    fn the_key_is_made_once_and_kept() {
         let folder = tempfile::tempdir().unwrap();
         let mut rules = CopyRules::default();
-        rules.read_key(folder.path()).unwrap();
         assert!(rules.key.is_none() && !folder.path().join(FILE).exists());
         let address: Address = "a+b=c.example@x.example".parse().unwrap();
         assert!(rules.sender_paths(&address).is_none());

@@ -2,7 +2,8 @@
 //!
 //! Promise: these fields precede the content and replace fields of the same names in it; everything else is sent as
 //! stored. They are signed with the rest of the header ([`super::dkim`]). The sender in logs, reports and bounces of
-//! our own remains the stored one.
+//! our own remains the stored one. A request that the message made at its acceptance takes precedence over the
+//! configuration; it is the first stored field, and no copy has it.
 //!
 //! Limits: a header over [`HEADER_BYTES_MAX`] keeps its fields of these names. A copy for several recipients, taken
 //! before a reload asked for copies of their own, is sent as it is.
@@ -11,9 +12,10 @@ use std::borrow::Cow;
 use std::io;
 
 use stentor_addresses::header_octets;
-use stentor_copies::{CopyParts, CopyValues};
+use stentor_copies::{CopyParts, CopyRequest, CopyValues};
 use stentor_core::assignment::Assignment;
 use stentor_core::{Core, Settings};
+use stentor_mail::copy_request::{COPY_REQUEST_FIELD, RequestedPrefix};
 use stentor_mail::edited::{has_other_author, is_author_field};
 use stentor_mail::headers::HEADER_BYTES_MAX;
 
@@ -26,14 +28,18 @@ use super::{body, generic};
 /// The content cannot be read.
 pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> io::Result<()> {
     leave_out_author(core, assignment)?;
+    let request = take_request(assignment)?;
     if assignment.own.is_some() || assignment.len() != 1 {
         return Ok(());
     }
-    let Some(copies) = settings.copies.of(&assignment.list, &assignment.sender) else { return Ok(()) };
     // Links are for mail of the sender's own, and anyone may write a sender.
-    if assignment.list.is_empty() && !is_trusted(settings, assignment) {
-        return Ok(());
-    }
+    let configured = settings.copies.of(&assignment.list, &assignment.sender);
+    let configured = configured.filter(|_| !assignment.list.is_empty() || is_trusted(settings, assignment));
+    let copies = match (request, configured) {
+        (Some(request), configured) => Cow::Owned(request.over(configured)),
+        (None, Some(configured)) => Cow::Borrowed(configured),
+        (None, None) => return Ok(()),
+    };
     body::load(core, assignment)?;
     let message = assignment.id.to_string();
     let has_names = !assignment.list.is_empty() && copies.fields.have_names();
@@ -47,12 +53,25 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
         list: &assignment.list,
         message: &message,
     };
-    let own = settings.copies.render(copies, &values, core.clock.now());
+    let own = settings.copies.render(&copies, &values, core.clock.now());
     if !own.fields.is_empty() {
         replace_fields(core, &own, assignment)?;
     }
     assignment.own = Some(Box::new(own));
     Ok(())
+}
+
+/// Takes the message's own request out of the fields that are sent.
+fn take_request(assignment: &mut Assignment) -> io::Result<Option<CopyRequest>> {
+    let RequestedPrefix { request: Some(value), sent } = RequestedPrefix::of(&assignment.prefix) else {
+        return Ok(None);
+    };
+    let request = CopyRequest::parse(value)
+        .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("stored {COPY_REQUEST_FIELD}: {why}")))?;
+    let sent = sent.to_vec();
+    assignment.size -= (assignment.prefix.len() - sent.len()) as u64;
+    assignment.prefix = sent;
+    Ok(Some(request))
 }
 
 /// Leaves the author's fields out of a copy that has another From before the content.

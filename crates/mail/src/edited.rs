@@ -2,7 +2,7 @@
 //!
 //! | field | action |
 //! |---|---|
-//! | [`LEFT_OUT`] | removed, whoever sends it: blind copies must stay private (RFC 5322 section 3.6.3), and only the last host may state the return path (RFC 5321 section 4.4). As Postfix's `message_drop_headers` |
+//! | [`LEFT_OUT`] | removed, whoever sends it: blind copies must stay private (RFC 5322 section 3.6.3), and only the last host may state the return path (RFC 5321 section 4.4). As Postfix's `message_drop_headers`. A request for copies of its own ([`COPY_REQUEST_FIELD`]) is returned by [`HeaderEdit::take_copy_request`] |
 //! | Date, Message-ID | added at the header's end if they are missing and wanted (RFC 6409 section 8) |
 //! | in posts: fields that lists set themselves, and repeats of [`LIST_FIELDS`] | removed and returned by [`HeaderEdit::take_list_fields`], for the copies of others |
 //!
@@ -20,6 +20,7 @@ use std::ops::Range;
 
 use stentor_mime::field::{Section, Token, lines, split};
 
+use crate::copy_request::COPY_REQUEST_FIELD;
 use crate::headers::{HeaderFacts, HeaderScan, LEFT_OUT};
 
 /// Fields that occur once each in a list's copies (RFC 2369 section 3, RFC 2919 section 6, RFC 8058 section 3.1).
@@ -36,6 +37,8 @@ pub const LIST_FIELDS: [&str; 9] = [
 ];
 /// Maximum octets of removed fields.
 pub const TAKEN_BYTES_MAX: usize = 64 * 1024;
+/// Octets kept of requests for copies of its own: more than the longest that is valid.
+const REQUEST_BYTES_KEPT: usize = 12 * 1024;
 
 const FROM: &str = "From";
 const ORIGINAL_FROM: &str = "X-Original-From";
@@ -75,6 +78,7 @@ enum Fate {
     #[default]
     Stays,
     LeftOut,
+    Requested,
     Replaced,
     Repeated,
 }
@@ -112,6 +116,8 @@ pub struct HeaderEdit {
     /// Fields of [`LIST_FIELDS`] seen so far.
     seen: u16,
     taken: ListFields,
+    /// Whole fields, at most [`REQUEST_BYTES_KEPT`] octets.
+    requests: Vec<u8>,
     is_overfull: bool,
     was_given: bool,
     /// Whether the output so far ends with a line end.
@@ -129,6 +135,7 @@ impl HeaderEdit {
             fate: Fate::Stays,
             seen: 0,
             taken: ListFields::default(),
+            requests: Vec::new(),
             is_overfull: false,
             was_given: false,
             is_behind_line: true,
@@ -149,6 +156,11 @@ impl HeaderEdit {
     /// Takes the fields removed so far.
     pub fn take_list_fields(&mut self) -> ListFields {
         std::mem::take(&mut self.taken)
+    }
+
+    /// Takes the whole fields that ask for copies of its own, removed so far. Beyond a limit they are cut.
+    pub fn take_copy_request(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.requests)
     }
 
     /// Returns the exceeded limit, if any.
@@ -215,11 +227,18 @@ impl HeaderEdit {
                 kept.extend_from_slice(octets);
             }
         }
+        if self.fate == Fate::Requested {
+            let free = REQUEST_BYTES_KEPT - self.requests.len();
+            self.requests.extend_from_slice(&octets[..octets.len().min(free)]);
+        }
         cut.at += octets.len();
     }
 
     fn fate_of(&mut self, name: &[u8]) -> Fate {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        if is(COPY_REQUEST_FIELD) {
+            return Fate::Requested;
+        }
         if LEFT_OUT.iter().any(|field| is(field)) {
             return Fate::LeftOut;
         }
@@ -360,6 +379,25 @@ mod tests {
                 assert!(got.replaced.is_empty() && got.repeated.is_empty() && !got.is_given);
             }
         }
+    }
+
+    #[test]
+    fn requests_are_removed_and_returned_with_their_folds() {
+        let message = "A: b\r\nx-stentor-COPIES\t: verp=plain;\r\n one_click\r\nB: c\r\nX-Stentor-Copies: x\r\n\r\n\
+                       X-Stentor-Copies: body\r\n";
+        for size in SIZES {
+            let mut edit = HeaderEdit::new(0, HeaderChanges::default());
+            let count = message.len().div_ceil(size);
+            let pieces = message.as_bytes().chunks(size).enumerate();
+            let out: Vec<u8> = pieces.flat_map(|(n, piece)| edit.push(piece.to_vec(), n + 1 == count)).collect();
+            assert_eq!(out, b"A: b\r\nB: c\r\n\r\nX-Stentor-Copies: body\r\n");
+            let wanted = b"x-stentor-COPIES\t: verp=plain;\r\n one_click\r\nX-Stentor-Copies: x\r\n";
+            assert_eq!(edit.take_copy_request(), wanted, "by {size}");
+        }
+        let mut edit = HeaderEdit::new(0, HeaderChanges::default());
+        let long = format!("X-Stentor-Copies: {}\r\n\r\n", "x;\r\n ".repeat(60_000));
+        assert_eq!(edit.push(long.into_bytes(), true), b"\r\n");
+        assert_eq!(edit.take_copy_request().len(), REQUEST_BYTES_KEPT);
     }
 
     #[test]

@@ -14,9 +14,10 @@ use std::borrow::Cow;
 use stentor_mime::field::{Section, Token};
 
 use crate::author_name::others_shown;
+use crate::copy_request::COPY_REQUEST_FIELD;
 
 /// Fields that are never sent on ([`HeaderEdit`](crate::edited::HeaderEdit)).
-pub const LEFT_OUT: [&str; 3] = ["Bcc", "Resent-Bcc", "Return-Path"];
+pub const LEFT_OUT: [&str; 4] = ["Bcc", "Resent-Bcc", "Return-Path", COPY_REQUEST_FIELD];
 
 /// Holds the `List-Id` of another list's post, in the copies of a list that sets its own: so both lists detect loops.
 pub const FORMER_LIST_ID: &str = "X-Original-List-Id";

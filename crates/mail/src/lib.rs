@@ -4,6 +4,7 @@
 
 pub mod address;
 mod author_name;
+pub mod copy_request;
 pub mod digest;
 pub mod domain;
 pub mod dsn;

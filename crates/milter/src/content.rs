@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use stentor_mail::copy_request::COPY_REQUEST_FIELD;
 use stentor_mail::reply::Reply;
 use stentor_smtp::server::EndOfData;
 use tokio::time::Instant;
@@ -306,7 +307,10 @@ impl RequestedChanges {
             }
             Change::DeleteRecipient(text) | Change::Quarantine(text) | Change::Body(text) => text.len(),
         };
-        self.changes.push(change);
+        // It is for clients, was removed before, and is never sent on.
+        if !change.sets_field(COPY_REQUEST_FIELD) {
+            self.changes.push(change);
+        }
         if self.changes.len() > CHANGES_MAX || self.bytes > CHANGES_BYTES_MAX {
             return Err(MilterFailure::broken("it requested too many changes"));
         }

@@ -5,6 +5,7 @@
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_mail::copy_request::COPY_REQUEST_FIELD;
 use stentor_mail::reply::Reply;
 use stentor_mime::recode::RecodeTarget;
 
@@ -64,6 +65,8 @@ pub enum ActionError {
     Address { word: String, text: String, why: String },
     #[error("{0:?} is not a header field: write Field-Name: text")]
     Field(String),
+    #[error("{COPY_REQUEST_FIELD} is set by clients; use verp, one_click and copy_fields of [senders] or [lists]")]
+    RequestField,
     #[error("{word} takes no argument, but {text:?} follows")]
     Surplus { word: String, text: String },
     #[error("{word} needs a {class}xx code, but {text:?} has another")]
@@ -214,7 +217,11 @@ fn field(text: &str) -> Result<Box<str>, ActionError> {
     let is_field = text.split_once(':').is_some_and(|(name, body)| {
         !name.is_empty() && name.bytes().all(|byte| (33..=126).contains(&byte)) && !body.chars().any(char::is_control)
     });
-    if is_field { Ok(text.into()) } else { Err(ActionError::Field(text.to_owned())) }
+    if !is_field {
+        return Err(ActionError::Field(text.to_owned()));
+    }
+    let is_request = text.split(':').next().is_some_and(|name| name.eq_ignore_ascii_case(COPY_REQUEST_FIELD));
+    if is_request { Err(ActionError::RequestField) } else { Ok(text.into()) }
 }
 
 #[cfg(test)]
@@ -285,6 +292,7 @@ mod tests {
         assert_eq!(RuleAction::parse("quarantine spam", 25), Ok(RuleAction::Quarantine("spam".into())));
         assert!(postfix("quarantine x").starts_with('!'), "Postfix has none");
         assert_eq!(RuleAction::parse("bcc a@b.test", 25), Ok(RuleAction::Bcc("a@b.test".parse().unwrap())));
+        assert!(ours("prepend x-stentor-copies: verp=off").starts_with("! X-Stentor-Copies is set by clients"));
         assert_eq!(RuleAction::parse("prepend X-A: b: c", 25), Ok(RuleAction::Prepend("X-A: b: c".into())));
         assert_eq!(
             RuleAction::parse("remove_header X-A: b", 25),

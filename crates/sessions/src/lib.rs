@@ -5,6 +5,7 @@
 //! session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
 mod content;
+mod copy_request;
 mod interning;
 mod judge;
 mod listener;
@@ -19,6 +20,7 @@ mod transaction;
 mod turns;
 
 pub use content::{ContentEnvelope, Members, check as check_content, check_post, class};
+pub use copy_request::{RequestInHeader, RequestedMail};
 pub use judge::{ClientProof, Decider, Speaker, Stranger, calls_ahead};
 pub use listener::{Listeners, bind};
 pub use redirect::{redirected, senders};

@@ -23,6 +23,7 @@ use stentor_core::own::{MessageIds, hand_in_last};
 use stentor_core::stored_message::StoredMessage;
 use stentor_core::verb::QueueChange;
 use stentor_mail::address::Address;
+use stentor_mail::copy_request::RequestedPrefix;
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
@@ -56,7 +57,12 @@ async fn carry_out(
     let found = core.with(|hub, _| {
         let message = hub.store.in_quarantine(id)?;
         let shape = (message.eight_bit(), message.smtputf8(), message.message_id().to_owned());
-        Some((message.prefix().to_vec(), StoredMessage::of(message), shape, message.envelope().require_tls))
+        Some((
+            RequestedPrefix::of(message.prefix()).sent.to_vec(),
+            StoredMessage::of(message),
+            shape,
+            message.envelope().require_tls,
+        ))
     });
     let Some((prefix, from, (eight_bit, smtputf8, message_id), require_tls)) = found else {
         return Err(Problem::new(ErrorCode::NotFound, format!("no message {id} is in the quarantine")));

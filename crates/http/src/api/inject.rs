@@ -20,9 +20,10 @@ use axum::routing::{MethodRouter, post};
 use base64ct::{Base64, Encoding as _};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stentor_control::{ErrorCode, Requester};
+use stentor_copies::{CopyRequest, RequestItems};
 use stentor_core::intake::AssignedId;
 use stentor_core::limits::Limit;
 use stentor_core::memory::{PIECE_BYTES, Reservation};
@@ -75,15 +76,43 @@ struct Order {
     /// `transactional`: a person asked for this mail, such as a password reset; it bypasses suppressions for a list or
     /// a sender, but not those for all mail.
     class: Option<MessageClass>,
+    /// What each copy has of its own, in place of what is configured; in a query the text of an `X-Stentor-Copies`
+    /// field.
+    copies: Option<CopiesOrder>,
     /// Send even if some recipients are refused.
     #[serde(default)]
     partial: bool,
     /// The stored form of `values`.
     #[serde(skip)]
     merge: Vec<u8>,
+    /// The checked form of `copies`.
+    #[serde(skip)]
+    copy_request: Option<CopyRequest>,
     /// The trace parent from the header.
     #[serde(skip)]
     parent: Option<TraceParent>,
+}
+
+/// What a submission asks for its copies. Absent fields stay as configured for the list or sender.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CopiesOrder {
+    /// The return path: `off`, `plain`, `tagged` or a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verp: Option<String>,
+    /// Whether copies have a one-click unsubscribe link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    one_click: Option<bool>,
+    /// Header fields, `Name: value` each, with values of the copy in braces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fields: Option<Vec<String>>,
+}
+
+impl CopiesOrder {
+    fn checked(self) -> Result<CopyRequest, Failure> {
+        let CopiesOrder { verp, one_click, fields } = self;
+        CopyRequest::new(RequestItems { verp, one_click, fields }).map_err(|why| Failure::Bad(format!("copies: {why}")))
+    }
 }
 
 /// How suppressions apply to a submission.
@@ -232,6 +261,7 @@ async fn take(
             let mut order: Order = serde_json::from_slice(&text).map_err(|error| Failure::Bad(error.to_string()))?;
             let request_bytes = text.len();
             drop(text);
+            order.copy_request = order.copies.take().map(CopiesOrder::checked).transpose()?;
             order.parent = parent;
             let message = match (order.message.take(), order.message_base64.take()) {
                 (Some(text), None) => text.into_bytes(),
@@ -296,11 +326,16 @@ fn from_query(query: &str) -> Result<Order, Failure> {
             "recipient" => order.recipients.push(value),
             "list" => order.list = Some(value),
             "partial" => order.partial = value == "true",
+            "copies" if order.copy_request.is_some() => return Err(Failure::Bad("`copies` is given twice".to_owned())),
+            "copies" => {
+                let request = CopyRequest::parse(value.as_bytes());
+                order.copy_request = Some(request.map_err(|why| Failure::Bad(format!("copies: {why}")))?);
+            }
             "class" if value == "transactional" => order.class = Some(MessageClass::Transactional),
             "class" => return Err(Failure::Bad(format!("{value:?} is not a class; use transactional"))),
             _ => {
                 return Err(Failure::Bad(format!(
-                    "unknown parameter `{name}`; use sender, recipient, list, class or partial"
+                    "unknown parameter `{name}`; use sender, recipient, list, class, copies or partial"
                 )));
             }
         }
@@ -328,6 +363,22 @@ fn recipients_of(order: &Order, settings: &Settings) -> Result<Vec<Address>, Fai
     Ok(recipients)
 }
 
+fn mail_from(sender: &str, recipients: &[Address], length: Option<u64>) -> Result<MailFrom, Failure> {
+    let path = match sender {
+        "" => ReversePath::Null,
+        text => ReversePath::Address(text.parse().map_err(|error| bad(text, &error))?),
+    };
+    Ok(MailFrom {
+        smtputf8: !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii()),
+        path,
+        size: length,
+        body: server::Body::EightBitMime,
+        ret: None,
+        envid: None,
+        requiretls: false,
+    })
+}
+
 /// Runs a transaction as an SMTP session would. `length`: octets of the message, if known; `reserved`: memory already
 /// reserved for it.
 async fn run(
@@ -346,25 +397,16 @@ async fn run(
     if core.with(|hub, _| hub.is_stopping()) {
         return Err(Reply::fixed(421, Enhanced::new(4, 3, 2), "Service is closing").into());
     }
-    let path = match order.sender.as_str() {
-        "" => ReversePath::Null,
-        text => ReversePath::Address(text.parse().map_err(|error| bad(text, &error))?),
-    };
     let recipients = recipients_of(&order, settings)?;
-    let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
-    let mail = MailFrom {
-        path,
-        size: length,
-        body: server::Body::EightBitMime,
-        smtputf8,
-        ret: None,
-        envid: None,
-        requiretls: false,
-    };
+    let mail = mail_from(&order.sender, &recipients, length)?;
+    check_copies(settings, &order)?;
     let mut transaction = Transaction::begin(core, mail, *client, true, None)?;
     let assigned = transaction.of_injector();
     transaction.merge(order.merge);
     transaction.set_transactional(order.class == Some(MessageClass::Transactional));
+    if let Some(request) = order.copy_request {
+        transaction.set_copies(request);
+    }
     transaction.traced_by(core, order.parent);
     let helo = who.trim_start_matches("token=");
     if let Err(reply) = transaction.filtered_locally(core, settings, helo).await {
@@ -407,6 +449,15 @@ async fn run(
     }
     let messages = assigned.get().into_iter().flatten().map(message).collect();
     Ok(InjectionResult { text: reply.text.to_string(), messages, refused: refused.iter().map(refusal).collect() })
+}
+
+/// Checks that this server can give the copies what is asked for.
+fn check_copies(settings: &Settings, order: &Order) -> Result<(), Failure> {
+    let Some(request) = &order.copy_request else { return Ok(()) };
+    if request.demands_link() && order.class == Some(MessageClass::Transactional) {
+        return Err(Failure::Bad("copies: `one_click` and class `transactional` exclude each other".to_owned()));
+    }
+    settings.copies.check(request).map_err(|why| Failure::Bad(format!("copies: {why}")))
 }
 
 /// Adds recipients to the transaction; returns those that were refused.

@@ -72,6 +72,18 @@ pub enum Change {
     Quarantine(Vec<u8>),
 }
 
+impl Change {
+    /// Whether it changes a header field of this name.
+    pub fn sets_field(&self, field: &str) -> bool {
+        match self {
+            Change::AddHeader { name, .. } | Change::ChangeHeader { name, .. } | Change::InsertHeader { name, .. } => {
+                name.eq_ignore_ascii_case(field.as_bytes())
+            }
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Reply(MilterReply),

@@ -1,5 +1,7 @@
 //! The packed envelope: the bytes that an `Accept` record and a message in memory share.
 
+use stentor_mail::copy_request::has_request;
+
 use crate::codec::{EventError, Reader, put_bytes, put_option, put_varint};
 use crate::sender::Senders;
 
@@ -61,6 +63,11 @@ impl<'a> Envelope<'a> {
     /// The senders by which people refer to the message.
     pub fn senders(&self) -> Senders<'a> {
         Senders { envelope: self.sender, given: self.given_sender }
+    }
+
+    /// Whether the message asks that its copies differ, so that none is for two recipients.
+    pub fn has_own_copies(&self) -> bool {
+        self.merge_bytes > 0 || has_request(self.prefix)
     }
 
     /// Appends the packed form.

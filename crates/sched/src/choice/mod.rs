@@ -106,7 +106,7 @@ impl Choice<'_> {
             return self.waits.remove_gone_at(&mut self.state.sites, site, no);
         };
         if !taken.is_final {
-            let has_own_copies = self.store.message(no).is_some_and(|message| message.envelope().merge_bytes > 0);
+            let has_own_copies = self.store.message(no).is_some_and(|message| message.envelope().has_own_copies());
             let max = self.state.flows.get(flow).rules.recipients_max.or(has_own_copies.then_some(1));
             taken.max = taken.max.min(max.map_or(usize::MAX, |max| max.max(1)));
         }

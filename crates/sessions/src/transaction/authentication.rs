@@ -71,6 +71,9 @@ impl Transaction {
         if self.signs_for_author(core, settings, facts) {
             authentication.replaced_fields = None;
         }
+        if let (Some(names), Some(request)) = (&mut authentication.replaced_fields, &self.copy_request) {
+            names.extend(request.over(None).field_names().map(str::to_ascii_lowercase));
+        }
         let is_checked = authentication.is_checked;
         if !is_checked && authentication.replaced_fields.is_none() {
             return Ok(());

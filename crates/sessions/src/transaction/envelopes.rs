@@ -92,6 +92,7 @@ impl Transaction {
             let all = subscribers_at(core, settings, subscribers, hop, wish).await;
             envelope.recipients = all.map_err(IntakeRefusal::reply)?;
         }
+        self.request_copies(settings, &mut envelopes)?;
         Ok(envelopes)
     }
 
@@ -359,7 +360,8 @@ impl Transaction {
         }
     }
 
-    /// Describes the effects of rules and milters on the message, and the certificate that let its client relay.
+    /// Describes the effects of rules and milters on the message, the certificate that let its client relay, and what
+    /// the message asks for.
     fn marks(&self) -> String {
         let mut marks = self.wishes.words();
         if let Some(name) = &self.certificate {
@@ -375,6 +377,10 @@ impl Transaction {
         if self.mail.requiretls {
             marks += if marks.is_empty() { "" } else { "; " };
             marks += "REQUIRETLS";
+        }
+        if let Some(request) = &self.copy_request {
+            marks += if marks.is_empty() { "" } else { "; " };
+            marks += &request.to_string();
         }
         marks
     }

@@ -4,7 +4,8 @@
 //! Promise: a message whose header needs no edit costs nothing. For one that arrives in pieces, which are stored before
 //! the whole header is known, each field is checked on arrival.
 //!
-//! Failure: 552 if too much would have to be removed; nothing of the message is kept.
+//! Failure: 552 if too much would have to be removed, 554 if the message asks for copies of its own in a wrong way;
+//! nothing of it is kept.
 
 use stentor_core::{Core, Settings};
 use stentor_lists::OWN_FIELDS;
@@ -41,7 +42,7 @@ impl Transaction {
     /// Edits the rest of a complete message's header, or all of it if needed.
     ///
     /// # Errors
-    /// The removed list fields are too large.
+    /// The removed list fields are too large, or a request for copies is invalid.
     pub(super) fn end_header(&mut self, core: &Core, settings: &Settings, end: &mut EndOfData) -> Result<(), Reply> {
         if self.edit.is_none() && !self.needs_edit(settings, &end.facts) {
             return Ok(());
@@ -57,9 +58,10 @@ impl Transaction {
         if let Some(id) = edit.given_id() {
             facts.message_id = Some(id.to_owned());
         }
-        self.list_fields = edit.take_list_fields();
+        let (list_fields, requests) = (edit.take_list_fields(), edit.take_copy_request());
+        self.list_fields = list_fields;
         facts.has_date |= self.is_completed(settings);
-        Ok(())
+        self.read_copy_request(&requests, &end.facts)
     }
 
     fn needs_edit(&self, settings: &Settings, facts: &HeaderFacts) -> bool {

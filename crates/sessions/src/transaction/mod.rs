@@ -9,6 +9,7 @@ mod added;
 mod authentication;
 mod body;
 mod by_content;
+mod copies;
 mod dmarc_reports;
 mod envelopes;
 mod examination;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stentor_addresses::HeaderStream;
+use stentor_copies::CopyRequest;
 use stentor_core::envelope::NewEnvelope;
 use stentor_core::intake::{AssignedIds, IntakeRefusal, Job, Submission};
 use stentor_core::limits::Limit;
@@ -160,6 +162,8 @@ pub struct Transaction {
     pieces: Option<Pieces>,
     /// Merge values of its recipients, to be stored behind it.
     merge: Vec<u8>,
+    /// What it asks for its own copies.
+    copy_request: Option<Box<CopyRequest>>,
     /// A user said that a person asked for this mail: only suppressions for all mail apply.
     is_transactional: bool,
     /// Why a piece could not be stored; the rest of the body is dropped.
@@ -295,6 +299,7 @@ impl Transaction {
             tls: None,
             certificate: None,
             merge: Vec::new(),
+            copy_request: None,
             is_transactional: false,
             submitted: None,
             edit: None,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stentor_bounces::ParsedBounce;
 use stentor_bounces::message::ComplaintFacts;
-use stentor_copies::SenderPath;
+use stentor_copies::{SenderPath, VerpTemplate};
 use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;
 
@@ -61,13 +61,18 @@ impl ReportAddress {
     /// `None`: the address has nothing to do with return paths.
     fn new(settings: &Settings, list: Option<&Arc<str>>, path: &Address) -> Option<ReportAddress> {
         let Some(list) = list else {
+            // One message may have asked for tags though its sender has none.
+            let proven = settings.copies.proven_readings(path);
+            if !proven.is_empty() {
+                return Some(ReportAddress { list: None, readings: proven });
+            }
             let (verp, key) = settings.copies.sender_paths(path)?;
             return Some(ReportAddress { list: None, readings: verp.readings(path, key) });
         };
         let read = || {
-            let copies = settings.copies.of(list, "")?;
-            let sender = settings.list(list)?.settings().bounces.as_str();
-            let path = copies.verp.as_ref()?.read(path, sender, settings.copies.key()?)?;
+            let (sender, key) = (settings.list(list)?.settings().bounces.as_str(), settings.copies.key()?);
+            let tagged = VerpTemplate::tagged().read(path, sender, key).filter(|found| found.is_proven);
+            let path = tagged.or_else(|| settings.copies.of(list, "")?.verp.as_ref()?.read(path, sender, key))?;
             Some(SenderPath { sender: sender.to_owned(), path })
         };
         Some(ReportAddress { list: Some(list.clone()), readings: read().into_iter().collect() })

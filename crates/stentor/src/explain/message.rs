@@ -14,11 +14,16 @@ use stentor_core::Settings;
 use stentor_core::clock::Clock;
 use stentor_lists::subscribers::{Occurrence, read};
 use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::copy_request::COPY_REQUEST_FIELD;
+use stentor_mail::edited::{HeaderChanges, HeaderEdit};
+use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::stored_form::StoredForm;
 use stentor_policy::AddressClass;
 use stentor_rules::{ContentScanner, MessageFacts, Outcome, ServiceAnswers, Step};
-use stentor_sessions::{ContentEnvelope, Members, check_content, check_post, class, header, redirected};
+use stentor_sessions::{
+    ContentEnvelope, Members, RequestInHeader, RequestedMail, check_content, check_post, class, header, redirected,
+};
 use stentor_smtp::server::{EndOfData, TextBody};
 
 use super::changes::MessageChanges;
@@ -134,6 +139,8 @@ async fn judge_content(
     if let Some(reply) = header.refusal {
         return Err(reply);
     }
+    let asked = AskedCopies { settings, options, sender: &sender, explanation };
+    asked.judge(&header.edit.take_copy_request(), &facts, steps)?;
     explanation.changes = header.changes.apply(&mut explanation.decision.marks);
     if let Some((to, by)) = &explanation.decision.marks.redirect {
         let found = redirected(settings, to, &facts, Clock::start().now()).await.and_then(|found| {
@@ -159,6 +166,8 @@ async fn judge_content(
 struct Header {
     stream: Option<HeaderStream>,
     stored_form: StoredForm,
+    /// Takes requests for copies out of it.
+    edit: HeaderEdit,
     changes: MessageChanges,
     steps: Vec<Step>,
     refusal: Option<Reply>,
@@ -166,11 +175,11 @@ struct Header {
 
 impl Header {
     fn of(settings: &Settings, options: &Options, may_recode: bool) -> Header {
-        let is_trusted = options.login || settings.policy.is_trusted(options.client);
-        let is_rewritten = is_trusted && !settings.rules.addresses.rewriting.is_empty();
+        let is_rewritten = is_trusted(settings, options) && !settings.rules.addresses.rewriting.is_empty();
         Header {
             stream: is_rewritten.then(HeaderStream::default),
             stored_form: StoredForm::default(),
+            edit: HeaderEdit::new(0, HeaderChanges::default()),
             changes: MessageChanges::new(may_recode),
             steps: Vec::new(),
             refusal: None,
@@ -187,9 +196,48 @@ impl Header {
             None => Ok(octets),
         };
         match stored {
-            Ok(octets) => self.changes.push(&octets),
+            Ok(octets) => self.changes.push(&self.edit.push(octets, is_last)),
             Err(reply) => self.refusal = Some(reply),
         }
+    }
+}
+
+fn is_trusted(settings: &Settings, options: &Options) -> bool {
+    options.login || settings.policy.is_trusted(options.client)
+}
+
+/// Mail whose message may ask for copies of its own.
+struct AskedCopies<'a> {
+    settings: &'a Settings,
+    options: &'a Options,
+    sender: &'a ReversePath,
+    explanation: &'a Explanation,
+}
+
+impl AskedCopies<'_> {
+    /// Adds what becomes of the request in these removed fields. The error is the server's refusal.
+    fn judge(&self, fields: &[u8], facts: &HeaderFacts, steps: &mut Vec<Step>) -> Result<(), Reply> {
+        let AskedCopies { settings, options, sender, explanation } = *self;
+        let answer = match RequestInHeader::read(fields, facts, is_trusted(settings, options))? {
+            RequestInHeader::None => return Ok(()),
+            RequestInHeader::Untrusted => "removed and not obeyed: the client is untrusted".to_owned(),
+            RequestInHeader::Relayed => "removed and not obeyed: the message has a Received field".to_owned(),
+            RequestInHeader::Request(request) => {
+                let (aliases, lists) = named(explanation);
+                let is_for_others = !aliases.is_empty() || lists.is_empty();
+                for is_post in [(false, is_for_others), (true, !lists.is_empty())]
+                    .into_iter()
+                    .filter_map(|(is_post, is_one)| is_one.then_some(is_post))
+                {
+                    let is_users = options.login;
+                    let mail = RequestedMail { sender, is_post, is_users, is_transactional: false };
+                    mail.check(settings, &request)?;
+                }
+                request.to_string()
+            }
+        };
+        steps.push(Step::new(COPY_REQUEST_FIELD, "", answer));
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ mod console_pages;
 mod content_rules;
 mod control;
 mod copies;
+mod copies_of_one_message;
 mod crash;
 mod dane;
 mod delays;

@@ -194,7 +194,12 @@ impl Document {
         let mut parameters = Vec::new();
         for field in self.types.fields("Order").into_iter().filter(|field| !field.name.starts_with("message")) {
             let name = if field.name == "recipients" { "recipient" } else { &field.name };
-            let mut parameter = self.parameter(field, name, &self.types.schema(&field.kind, false));
+            // A query has the text of the field.
+            let schema = match name {
+                "copies" => json!({"type": "string"}),
+                _ => self.types.schema(&field.kind, false),
+            };
+            let mut parameter = self.parameter(field, name, &schema);
             let meaning = self.types.description(field);
             parameter["description"] = format!("{meaning} For a message/rfc822 body.").into();
             parameters.push(parameter);

@@ -3,7 +3,7 @@
 
 mod pipelining;
 mod recipients;
-mod script;
+pub mod script;
 mod unknown;
 
 use std::sync::Arc;

@@ -1,0 +1,376 @@
+//! What one message asks for its own copies, in place of what is configured for its list or sender: in its field
+//! `X-Stentor-Copies`, or beside it over HTTP.
+//!
+//! ```text
+//! request = item *(";" item)
+//! item    = "verp=" ("off" / verp) / "one_click" ["=" ("true" / "false")] / "field=" ("off" / field)
+//! ```
+//!
+//! `verp` and `field` are those of the configuration ([`VerpTemplate::named`], [`FieldTemplate::parse`]), and may be
+//! quoted strings. An item that is absent stays as configured; fields replace all configured ones.
+//!
+//! Promise: the text that is stored reads as the same request again. It is parsed for each copy: a few short
+//! allocations beside those of rendering and signing it, and a post keeps nothing more in memory.
+//!
+//! Failure: anything that is not understood refuses the message ([`CopyRequestError`]).
+
+use std::fmt;
+
+use crate::fields::{CopyFields, FieldError, FieldTemplate};
+use crate::template::CopyTemplateError;
+use crate::verp::VerpTemplate;
+use crate::{CopySettings, is_printable};
+
+/// Maximum octets of a request.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+const OFF: &str = "off";
+
+/// An invalid request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CopyRequestError {
+    #[error("it asks for nothing; write, for instance, verp=plain; one_click")]
+    Empty,
+    #[error("more than {REQUEST_BYTES_MAX} octets")]
+    TooLong,
+    #[error("only printable ASCII is allowed")]
+    Octets,
+    #[error("`{0}` is not an item; items: verp, one_click, field")]
+    Item(String),
+    #[error("`{0}` is set twice")]
+    Twice(&'static str),
+    #[error("`{0}` needs a value")]
+    NoValue(&'static str),
+    #[error("`one_click` is true or false, not `{0}`")]
+    Flag(String),
+    #[error("a quoted value is not closed")]
+    OpenQuote,
+    #[error("`{0}` must be quoted, or follows a quoted value without `;`")]
+    Quote(String),
+    #[error("`verp`: {0}, or plain, tagged or off")]
+    Verp(CopyTemplateError),
+    #[error("`field`: {0}")]
+    Field(#[from] FieldError),
+    #[error("`field`: {{mailbox}} is only for `copy_fields` of a list")]
+    Names,
+    #[error("`one_click` sets List-Unsubscribe, and so does `field`")]
+    Unsubscribe,
+}
+
+/// The parts of a request as they were written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestItems {
+    pub verp: Option<String>,
+    pub one_click: Option<bool>,
+    /// `Name: value` each.
+    pub fields: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum VerpRequest {
+    AsConfigured,
+    Off,
+    Template(VerpTemplate),
+}
+
+/// A valid request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyRequest {
+    items: RequestItems,
+    verp: VerpRequest,
+    fields: Option<CopyFields>,
+}
+
+impl CopyRequest {
+    /// # Errors
+    /// A part is invalid, they exclude each other, or there is none.
+    pub fn new(items: RequestItems) -> Result<CopyRequest, CopyRequestError> {
+        let texts = || items.verp.iter().chain(items.fields.iter().flatten());
+        if items == RequestItems::default() {
+            return Err(CopyRequestError::Empty);
+        }
+        if texts().map(String::len).sum::<usize>() > REQUEST_BYTES_MAX {
+            return Err(CopyRequestError::TooLong);
+        }
+        if !texts().all(|text| is_printable(text)) {
+            return Err(CopyRequestError::Octets);
+        }
+        let verp = match items.verp.as_deref() {
+            None => VerpRequest::AsConfigured,
+            Some(OFF) => VerpRequest::Off,
+            Some(text) => VerpRequest::Template(VerpTemplate::named(text).map_err(CopyRequestError::Verp)?),
+        };
+        let parse = |texts: &Vec<String>| texts.iter().map(|text| FieldTemplate::parse(text)).collect::<Result<_, _>>();
+        let fields = items.fields.as_ref().map(|texts| CopyFields::new(parse(texts)?)).transpose()?;
+        if fields.as_ref().is_some_and(CopyFields::have_names) {
+            return Err(CopyRequestError::Names);
+        }
+        let request = CopyRequest { items, verp, fields };
+        if request.demands_link() && request.sets_unsubscribe() {
+            return Err(CopyRequestError::Unsubscribe);
+        }
+        Ok(request)
+    }
+
+    /// Parses the value of a field, which may be folded.
+    ///
+    /// # Errors
+    /// As [`CopyRequest::new`], and if the text has another form.
+    pub fn parse(value: &[u8]) -> Result<CopyRequest, CopyRequestError> {
+        if value.len() > 2 * REQUEST_BYTES_MAX {
+            return Err(CopyRequestError::TooLong);
+        }
+        let text = stentor_mime::words::unfolded(value);
+        let text = std::str::from_utf8(&text).map_err(|_| CopyRequestError::Octets)?.replace('\t', " ");
+        if !is_printable(&text) {
+            return Err(CopyRequestError::Octets);
+        }
+        let (mut items, mut rest) = (RequestItems::default(), text.trim());
+        while !rest.is_empty() {
+            let item = Item::parse(rest)?;
+            rest = item.rest;
+            item.add_to(&mut items)?;
+        }
+        CopyRequest::new(items)
+    }
+
+    /// Value of the field that is stored, one item a line, with the last line's end.
+    pub fn field_value(&self) -> String {
+        let RequestItems { verp, one_click, fields } = &self.items;
+        let mut all: Vec<String> = Vec::new();
+        all.extend(verp.iter().map(|text| format!("verp={}", quoted(text))));
+        all.extend(one_click.iter().map(|is_on| format!("one_click={is_on}")));
+        match fields.as_deref() {
+            Some([]) => all.push(format!("field={OFF}")),
+            texts => all.extend(texts.into_iter().flatten().map(|text| format!("field={}", quoted(text)))),
+        }
+        all.join(";\r\n ") + "\r\n"
+    }
+
+    /// Whether each copy must have a one-click link.
+    pub fn demands_link(&self) -> bool {
+        self.items.one_click == Some(true)
+    }
+
+    /// Whether its return paths begin with the sender's address and `+`, or it asks for none.
+    pub fn is_detail(&self) -> bool {
+        match &self.verp {
+            VerpRequest::AsConfigured | VerpRequest::Off => true,
+            VerpRequest::Template(template) => template.is_detail(),
+        }
+    }
+
+    /// Whether it uses the name of a list.
+    pub fn needs_list(&self) -> bool {
+        self.fields.as_ref().is_some_and(CopyFields::need_list)
+    }
+
+    fn sets_unsubscribe(&self) -> bool {
+        self.fields.as_ref().is_some_and(CopyFields::set_unsubscribe)
+    }
+
+    /// Returns what the message's copies have of their own. Where the request and the configuration both set
+    /// List-Unsubscribe, the request does.
+    pub fn over(&self, configured: Option<&CopySettings>) -> CopySettings {
+        let configured = configured.cloned().unwrap_or_default();
+        let verp = match &self.verp {
+            VerpRequest::AsConfigured => configured.verp,
+            VerpRequest::Off => None,
+            VerpRequest::Template(template) => Some(template.clone()),
+        };
+        let one_click = self.items.one_click.unwrap_or(configured.one_click && !self.sets_unsubscribe());
+        let fields = match &self.fields {
+            Some(fields) => fields.clone(),
+            None if one_click => configured.fields.without_unsubscribe(),
+            None => configured.fields,
+        };
+        CopySettings { verp, one_click, fields }
+    }
+}
+
+/// For logs: bounded, without the texts of fields.
+impl fmt::Display for CopyRequest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("own copies:")?;
+        match self.items.verp.as_deref() {
+            None => {}
+            Some(known @ ("off" | "plain" | "tagged")) => write!(out, " verp={known}")?,
+            Some(_) => out.write_str(" verp=template")?,
+        }
+        self.items.one_click.iter().try_for_each(|is_on| write!(out, " one_click={is_on}"))?;
+        self.items.fields.iter().try_for_each(|fields| write!(out, " fields={}", fields.len()))
+    }
+}
+
+/// An item of a request's text.
+struct Item<'a> {
+    name: &'a str,
+    value: Option<String>,
+    rest: &'a str,
+}
+
+impl Item<'_> {
+    fn parse(text: &str) -> Result<Item<'_>, CopyRequestError> {
+        let (name, behind) = text.split_at(text.find(['=', ';']).unwrap_or(text.len()));
+        let name = name.trim();
+        let Some(value) = behind.strip_prefix('=').map(str::trim_start) else {
+            return Ok(Item { name, value: None, rest: behind.trim_start_matches(';').trim_start() });
+        };
+        if let Some(text) = value.strip_prefix('"') {
+            let (value, behind) = unquoted(text).ok_or(CopyRequestError::OpenQuote)?;
+            let behind = behind.trim_start();
+            let rest = if behind.is_empty() { Some("") } else { behind.strip_prefix(';') };
+            let rest = rest.ok_or_else(|| CopyRequestError::Quote(behind.to_owned()))?.trim_start();
+            return Ok(Item { name, value: Some(value), rest });
+        }
+        let (value, rest) = value.split_once(';').unwrap_or((value, ""));
+        let value = value.trim_end();
+        if value.contains('"') {
+            return Err(CopyRequestError::Quote(value.to_owned()));
+        }
+        Ok(Item { name, value: Some(value.to_owned()), rest: rest.trim_start() })
+    }
+
+    fn add_to(self, items: &mut RequestItems) -> Result<(), CopyRequestError> {
+        let value = |name| self.value.clone().filter(|text| !text.is_empty()).ok_or(CopyRequestError::NoValue(name));
+        match self.name {
+            "verp" if items.verp.is_some() => return Err(CopyRequestError::Twice("verp")),
+            "verp" => items.verp = Some(value("verp")?),
+            "one_click" if items.one_click.is_some() => return Err(CopyRequestError::Twice("one_click")),
+            "one_click" => match self.value.as_deref() {
+                None | Some("true") => items.one_click = Some(true),
+                Some("false") => items.one_click = Some(false),
+                Some(other) => return Err(CopyRequestError::Flag(other.to_owned())),
+            },
+            "field" => {
+                let text = value("field")?;
+                let is_off = text == OFF;
+                let is_second = items.fields.is_some();
+                let fields = items.fields.get_or_insert_default();
+                // `off` stands alone.
+                if is_second && (is_off || fields.is_empty()) {
+                    return Err(CopyRequestError::Twice("field"));
+                }
+                fields.extend(Some(text).filter(|_| !is_off));
+            }
+            other => return Err(CopyRequestError::Item(other.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// A text as a quoted string (RFC 5322 section 3.2.4).
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The content of a quoted string behind its first quote, and the text behind it; `None`: it is not closed.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let (mut value, mut chars) = (String::new(), text.char_indices());
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            char => value.push(char),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(text: &str) -> CopyRequest {
+        CopyRequest::parse(text.as_bytes()).unwrap_or_else(|why| panic!("{text}: {why}"))
+    }
+
+    fn why(text: &str) -> String {
+        CopyRequest::parse(text.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn items_are_read_however_they_are_folded() {
+        let request =
+            parsed(" verp=plain;\r\n\tone_click ; field=\"Feedback-ID: {message};\\\"x\\\"\";field=X-A: b;\r\n");
+        let settings = request.over(None);
+        assert_eq!((settings.verp, settings.one_click), (Some(VerpTemplate::plain()), true));
+        assert_eq!(settings.fields.names().collect::<Vec<_>>(), ["Feedback-ID", "X-A"]);
+        assert_eq!(request.to_string(), "own copies: verp=plain one_click=true fields=2");
+        let template = parsed("verp={local}-{user}={host}@{domain}");
+        assert!(!template.is_detail() && parsed("verp=tagged").is_detail() && parsed("verp=off").is_detail());
+        assert!(parsed("field=X-A: {list}").needs_list());
+        assert_eq!(parsed("field=off").over(None), CopySettings::default());
+    }
+
+    #[test]
+    fn slips_are_named() {
+        for (text, wanted) in [
+            ("", "asks for nothing"),
+            ("verp", "`verp` needs a value"),
+            ("verp=", "`verp` needs a value"),
+            ("verp=plain verp=plain", "`verp`: a return path has the form"),
+            ("verp=plain; verp=off", "`verp` is set twice"),
+            ("verp=loud", "or plain, tagged or off"),
+            ("one_click=yes", "`one_click` is true or false, not `yes`"),
+            ("one-click", "`one-click` is not an item; items: verp, one_click, field"),
+            (";", "`` is not an item"),
+            ("field=\"X-A: b", "not closed"),
+            ("field=\"X-A: b\" one_click", "`one_click` must be quoted"),
+            ("field=X-A: \"b\"", "must be quoted"),
+            ("field=Subject: x", "`Subject` cannot be set"),
+            ("field=X-Stentor-Copies: verp=off", "cannot be set"),
+            ("field=X-A: b; field=off", "`field` is set twice"),
+            ("field=off; field=X-A: b", "`field` is set twice"),
+            ("field=To: {mailbox}", "{mailbox} is only for"),
+            ("one_click; field=List-Unsubscribe: <x>", "`one_click` sets List-Unsubscribe"),
+            ("verp=pl\u{e4}in", "printable ASCII"),
+            ("field=X-A: \u{7f}", "printable ASCII"),
+        ] {
+            assert!(why(text).contains(wanted), "{text}: {}", why(text));
+        }
+        assert!(why(&format!("field=X-A: {}", "x".repeat(REQUEST_BYTES_MAX))).contains("4096 octets"));
+        assert!(why(&" ;".repeat(REQUEST_BYTES_MAX + 1)).contains("4096 octets"));
+        assert_eq!(CopyRequest::parse(b"verp=\xff"), Err(CopyRequestError::Octets));
+    }
+
+    #[test]
+    fn a_request_replaces_what_it_names() {
+        let fields = |text: &str| CopyFields::new(vec![FieldTemplate::parse(text).unwrap()]).unwrap();
+        let configured = CopySettings { verp: Some(VerpTemplate::tagged()), one_click: true, fields: fields("X-A: b") };
+        let over = |text: &str| parsed(text).over(Some(&configured));
+        assert_eq!(over("verp=off"), CopySettings { verp: None, ..configured.clone() });
+        assert_eq!(over("one_click=false"), CopySettings { one_click: false, ..configured.clone() });
+        assert_eq!(over("field=X-B: c"), CopySettings { fields: fields("X-B: c"), ..configured.clone() });
+        let own = over("field=List-Unsubscribe: <x>");
+        assert!(!own.one_click && own.fields.set_unsubscribe());
+        let with_field = CopySettings { one_click: false, fields: fields("List-Unsubscribe: <x>"), ..configured };
+        let linked = parsed("one_click").over(Some(&with_field));
+        assert!(linked.one_click && linked.fields.is_empty());
+    }
+
+    proptest! {
+        /// What is stored is the request, on short lines.
+        #[test]
+        fn the_stored_text_is_read_again(
+            verp in prop_oneof![Just(None), Just(Some("off")), Just(Some("tagged")), Just(Some("{local}+{user}={host}@{domain}"))],
+            one_click in any::<Option<bool>>(),
+            fields in proptest::option::of(proptest::collection::vec("[ -z|~]{0,30}", 0..4)),
+        ) {
+            let fields = fields.map(|all| all.iter().enumerate().map(|(n, text)| format!("X-{n}: {text}")).collect());
+            let items = RequestItems { verp: verp.map(str::to_owned), one_click, fields };
+            if let Ok(request) = CopyRequest::new(items) {
+                let stored = request.field_value();
+                prop_assert!(stored.ends_with("\r\n") && stored.lines().all(|line| line.len() < 120));
+                prop_assert_eq!(CopyRequest::parse(stored.as_bytes()), Ok(request));
+            }
+        }
+
+        #[test]
+        fn no_octets_break_it(value in proptest::collection::vec(any::<u8>(), 0..60), text in "[a-z=;\" \\\\{}]{0,30}") {
+            let _ = CopyRequest::parse(&value);
+            let _ = CopyRequest::parse(text.as_bytes());
+        }
+    }
+}
