@@ -2,10 +2,10 @@
 //! that no rule knows.
 //!
 //! Counting, as in `mailstat`: a recipient that was given up counts once, by its record of `bounce`; a deferral counts
-//! for each attempt, and a failure that came back to a list or manager by mail for each report, which anybody can send
-//! about return paths without a tag. Records of `bounce` name neither host nor reply code, so cause and host are those of the
-//! recipient's last refusal (deferral, if the message expired). Without one the record's own reply is classified, and
-//! the provider of a domain is the last that answered for it.
+//! for each attempt; a failure that came back to a list or manager by mail counts for each report, which anybody can
+//! send about a return path without a tag. Records of `bounce` name neither host nor reply code, so cause and host are
+//! those of the recipient's last refusal (deferral, if the message expired). Without one the record's own reply is
+//! classified, and the provider of a domain is the last that answered for it.
 //!
 //! Bounds: [`ROWS_MAX`] rows and clusters, further ones share one; [`DOMAINS_MAX`] domains, [`REPLIES_MAX`] distinct
 //! replies and [`FAILURES_MAX`] failures of recipients are remembered, at the bound they are forgotten together.

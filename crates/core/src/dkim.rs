@@ -6,7 +6,7 @@
 //! Mail of untrusted clients is never signed for its author: anyone can write any From.
 //!
 //! A body is hashed once for each form in which it is sent. At most [`TURNS_PER_CPU`] copies per CPU are signed at a
-//! time ([`super::signing_threads`]), and only these hold a header in memory; further copies wait in order.
+//! time ([`super::signing`]), and only these hold a header in memory; further copies wait in order.
 //!
 //! Failure: a copy that should be signed and cannot be is deferred by the caller. It is never sent unsigned, unless its
 //! domain has no key yet: the server makes it, and its record is not in DNS.
@@ -19,18 +19,19 @@ use hashbrown::HashMap;
 use lru::LruCache;
 use parking_lot::Mutex;
 use stentor_config::{DkimConfig, DkimDomain};
-use stentor_dkim::{BodyDigest, SignError, Signer, Times};
+use stentor_dkim::BodyDigest;
 use stentor_queue::ids::ContentId;
 use stentor_records::record::WireChanges;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::rotating_keys::RotatingKeys;
-use crate::signing_threads::SigningThreads;
+use crate::signing::SigningThreads;
+pub use crate::signing::{DomainSigners, SigningFailure, SigningRequest};
 
 /// Body hashes kept, about 200 octets each.
 const BODIES_MAX: NonZero<usize> = NonZero::new(4_096).unwrap();
 /// While one copy is signed, headers of others are read, and the answers to others wait to be given together
-/// ([`super::signing_threads`]).
+/// ([`super::signing`]).
 const TURNS_PER_CPU: usize = 12;
 /// Usual domains that sign a copy: author's, list's, and one for complaints.
 const SIGNING_USUAL: usize = 3;
@@ -120,40 +121,6 @@ impl BodyForm {
 /// A body's hash, made by the first copy that needs it while others wait.
 pub type SharedDigest = Arc<OnceCell<BodyDigest>>;
 
-/// A copy to be signed.
-pub struct SigningRequest {
-    pub header: Vec<u8>,
-    pub body: BodyDigest,
-    pub signers: Vec<DomainSigners>,
-    /// Seconds since 1970.
-    pub now_s: u64,
-    /// Until when a signature that the copy already has must be valid, or it gets a new one.
-    pub valid_until_s: u64,
-}
-
-/// The keys of one domain.
-pub struct DomainSigners {
-    pub signers: Arc<[Signer]>,
-    pub expire_s: Option<u64>,
-}
-
-impl From<&DkimDomain> for DomainSigners {
-    fn from(domain: &DkimDomain) -> DomainSigners {
-        DomainSigners { signers: domain.signers.clone(), expire_s: domain.config.expire_s }
-    }
-}
-
-/// Why a copy was not signed.
-#[derive(Debug, thiserror::Error)]
-pub enum SigningFailure {
-    #[error(transparent)]
-    Sign(#[from] SignError),
-    #[error("no thread for signatures can be started: {0}")]
-    Thread(std::io::Error),
-    #[error("the server is stopping")]
-    Stopping,
-}
-
 /// The work of signing.
 pub struct DkimWork {
     digests: Mutex<LruCache<BodyForm, SharedDigest, foldhash::fast::RandomState>>,
@@ -213,32 +180,10 @@ impl DkimWork {
     }
 }
 
-impl SigningRequest {
-    /// Returns the signature fields; empty if the copy already has valid ones.
-    ///
-    /// # Errors
-    /// The copy cannot be signed.
-    pub fn sign(&self) -> Result<Vec<u8>, SignError> {
-        let SigningRequest { header, body, now_s, .. } = self;
-        let mut signed = Vec::new();
-        for DomainSigners { signers, expire_s } in &self.signers {
-            // A new signature that would not last as long either is made only once the old one has lost half of its time.
-            let until_s = expire_s.map_or(self.valid_until_s, |s| self.valid_until_s.min(now_s + s / 2));
-            let missing = |one: &&Signer| !stentor_dkim::is_signed_by(header, *body, one, until_s);
-            let signers: Vec<Signer> = signers.iter().filter(missing).cloned().collect();
-            if !signers.is_empty() {
-                let times = Times { signed: *now_s, expires: expire_s.map(|s| now_s + s) };
-                signed.extend(stentor_dkim::sign(header, *body, &signers, times)?);
-            }
-        }
-        Ok(signed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use stentor_config::DkimRotation;
-    use stentor_dkim::{Algorithm, MessageHash, SigningKey};
+    use stentor_dkim::{Algorithm, MessageHash, SignError, Signer, SigningKey};
 
     use super::*;
 

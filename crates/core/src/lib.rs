@@ -45,7 +45,7 @@ pub mod route;
 pub mod secret_key;
 pub mod security;
 pub mod settings;
-mod signing_threads;
+mod signing;
 pub mod stored_message;
 pub mod sts;
 mod sts_fetch;
