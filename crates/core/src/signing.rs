@@ -1,7 +1,8 @@
 //! Requests for DKIM signatures, and the threads that make them, one for each CPU.
 //!
-//! Promise: sessions go on while their copies are signed. Copies are signed in the order of their requests. A thread takes the next request without being woken while
-//! any waits, and never are more threads at work than there are CPUs. Callers limit how many requests wait.
+//! Promise: sessions go on while their copies are signed, in the order of the requests. A thread takes the next request
+//! without being woken while any waits, and never are more threads at work than there are CPUs. Callers limit how many
+//! requests wait.
 //!
 //! The threads start with the first request and end when this is dropped. Failure: if they cannot be started, the
 //! request fails, and the next one tries again.
