@@ -260,13 +260,13 @@ impl Server {
         let mut settings = read_settings(config)?;
         let mut accepted = submission::AcceptedIds::ask(settings.config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
+        // Bind the ports for mail and HTTP before anything is written or mail is tried; those of [acme] need
+        // certificates.
+        let sockets = sockets(&settings.config)?;
+        let http_sockets = bind_http(&settings.config).await?;
         settings.read_copy_key()?;
         let settings = Arc::new(settings);
         let config = &settings.config;
-        // Bind the ports for mail and HTTP before anything is written or mail is tried; those of [acme] need
-        // certificates.
-        let sockets = sockets(config)?;
-        let http_sockets = bind_http(config).await?;
         let certificates = Certificates::start(config).map_err(StartError::Tls)?;
         settings.read_roots().map_err(|diagnostic| StartError::Tls(vec![*diagnostic]))?;
         let (stop, stopping) = watch::channel(false);
