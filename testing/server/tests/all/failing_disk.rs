@@ -117,9 +117,10 @@ fn a_write_for_which_there_is_no_room_is_answered_452_and_tried_again() {
 fn segments_that_cannot_be_made_lose_nothing() {
     let names = ["seg-00000002", "seg-00000003", "seg-00000005", "new-00000003", "new-00000004"];
     for (fault, paths) in [
-        // The first three make a new store's names durable, the next two a certificate; without them there is no start.
-        ("fsync:error=EIO:when=6+2", &[][..]),
-        ("rename:error=EIO:when=3+2", &[]),
+        // The first three make a new store's names durable, the next two the key of copies, two more a certificate;
+        // without them there is no start.
+        ("fsync:error=EIO:when=8+2", &[][..]),
+        ("rename:error=EIO:when=4+2", &[]),
         ("fallocate:error=EIO:when=2+2", &[]),
         ("fallocate:error=ENOSPC:when=2+2", &[]),
         ("openat:error=EIO", &names),
