@@ -122,7 +122,7 @@ fn judge(
     if let Some(evidence) = evidence {
         let what = format!("the DMARC policy for {domain} is none, and {evidence}");
         let next = format!(
-            "publish p=quarantine at {name}, if all who send for {at} are known: rare ones may be missing in the reports"
+            "publish p=quarantine at {name} once every sender for {at} is known: rare senders may be missing from the reports"
         );
         out.add(Check::DmarcRaise, at, what, next);
     } else if policy == DmarcPolicy::None {
