@@ -115,17 +115,17 @@ impl CopyFields {
     }
 
     /// Whether a value has the subscriber's name.
-    pub fn have_names(&self) -> bool {
+    pub fn uses_names(&self) -> bool {
         self.fields.iter().any(FieldTemplate::has_names)
     }
 
-    /// Whether a value has something that only a list has.
-    pub fn need_list(&self) -> bool {
+    /// Whether a value is the list's.
+    pub fn uses_list(&self) -> bool {
         self.fields.iter().any(FieldTemplate::needs_list)
     }
 
-    /// Whether a field is one of one-click unsubscribing.
-    pub fn set_unsubscribe(&self) -> bool {
+    /// Whether a field sets List-Unsubscribe or List-Unsubscribe-Post.
+    pub fn has_unsubscribe_field(&self) -> bool {
         self.fields.iter().any(FieldTemplate::is_unsubscribe)
     }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn names_are_encoded_and_folded_and_add_no_field() {
         let own = CopyFields::new(vec![FieldTemplate::parse("To: {mailbox}").unwrap()]).unwrap();
-        assert!(own.have_names());
+        assert!(own.uses_names());
         let written = |name: &str, recipient: &str| {
             let values = CopyValues {
                 sender: "b@l.example",

@@ -1,5 +1,5 @@
-//! What one message asks for its own copies, in place of what is configured for its list or sender: in its field
-//! `X-Stentor-Copies`, or beside it over HTTP.
+//! The copy request of one message: settings that replace those of its list or sender. It comes in the field
+//! `X-Stentor-Copies`, or beside the message over HTTP.
 //!
 //! ```text
 //! request = item *(";" item)
@@ -9,8 +9,8 @@
 //! `verp` and `field` are those of the configuration ([`VerpTemplate::named`], [`FieldTemplate::parse`]), and may be
 //! quoted strings. An item that is absent stays as configured; fields replace all configured ones.
 //!
-//! Promise: the text that is stored reads as the same request again. It is parsed for each copy: a few short
-//! allocations beside those of rendering and signing it, and a post keeps nothing more in memory.
+//! Promise: the stored text parses to the same request. It is parsed for each copy, so nothing more is kept in memory
+//! per post.
 //!
 //! Failure: anything that is not understood refuses the message ([`CopyRequestError`]).
 
@@ -28,7 +28,7 @@ const OFF: &str = "off";
 /// An invalid request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CopyRequestError {
-    #[error("it asks for nothing; write, for instance, verp=plain; one_click")]
+    #[error("no items; example: verp=plain; one_click")]
     Empty,
     #[error("more than {REQUEST_BYTES_MAX} octets")]
     TooLong,
@@ -44,7 +44,7 @@ pub enum CopyRequestError {
     Flag(String),
     #[error("a quoted value is not closed")]
     OpenQuote,
-    #[error("`{0}` must be quoted, or follows a quoted value without `;`")]
+    #[error("unexpected text or quote at `{0}`: quote the whole value and put `;` after it")]
     Quote(String),
     #[error("`verp`: {0}, or plain, tagged or off")]
     Verp(CopyTemplateError),
@@ -52,7 +52,7 @@ pub enum CopyRequestError {
     Field(#[from] FieldError),
     #[error("`field`: {{mailbox}} is only for `copy_fields` of a list")]
     Names,
-    #[error("`one_click` sets List-Unsubscribe, and so does `field`")]
+    #[error("`one_click` and `field` both set List-Unsubscribe; use one of them")]
     Unsubscribe,
 }
 
@@ -101,11 +101,11 @@ impl CopyRequest {
         };
         let parse = |texts: &Vec<String>| texts.iter().map(|text| FieldTemplate::parse(text)).collect::<Result<_, _>>();
         let fields = items.fields.as_ref().map(|texts| CopyFields::new(parse(texts)?)).transpose()?;
-        if fields.as_ref().is_some_and(CopyFields::have_names) {
+        if fields.as_ref().is_some_and(CopyFields::uses_names) {
             return Err(CopyRequestError::Names);
         }
         let request = CopyRequest { items, verp, fields };
-        if request.demands_link() && request.sets_unsubscribe() {
+        if request.demands_link() && request.has_unsubscribe_field() {
             return Err(CopyRequestError::Unsubscribe);
         }
         Ok(request)
@@ -161,11 +161,11 @@ impl CopyRequest {
 
     /// Whether it uses the name of a list.
     pub fn needs_list(&self) -> bool {
-        self.fields.as_ref().is_some_and(CopyFields::need_list)
+        self.fields.as_ref().is_some_and(CopyFields::uses_list)
     }
 
-    fn sets_unsubscribe(&self) -> bool {
-        self.fields.as_ref().is_some_and(CopyFields::set_unsubscribe)
+    fn has_unsubscribe_field(&self) -> bool {
+        self.fields.as_ref().is_some_and(CopyFields::has_unsubscribe_field)
     }
 
     /// Returns what the message's copies have of their own. Where the request and the configuration both set
@@ -177,7 +177,7 @@ impl CopyRequest {
             VerpRequest::Off => None,
             VerpRequest::Template(template) => Some(template.clone()),
         };
-        let one_click = self.items.one_click.unwrap_or(configured.one_click && !self.sets_unsubscribe());
+        let one_click = self.items.one_click.unwrap_or(configured.one_click && !self.has_unsubscribe_field());
         let fields = match &self.fields {
             Some(fields) => fields.clone(),
             None if one_click => configured.fields.without_unsubscribe(),
@@ -193,7 +193,7 @@ impl fmt::Display for CopyRequest {
         out.write_str("own copies:")?;
         match self.items.verp.as_deref() {
             None => {}
-            Some(known @ ("off" | "plain" | "tagged")) => write!(out, " verp={known}")?,
+            Some(known) if known == OFF || VerpTemplate::is_named(known) => write!(out, " verp={known}")?,
             Some(_) => out.write_str(" verp=template")?,
         }
         self.items.one_click.iter().try_for_each(|is_on| write!(out, " one_click={is_on}"))?;
@@ -263,7 +263,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The content of a quoted string behind its first quote, and the text behind it; `None`: it is not closed.
+/// Splits a quoted string after its opening quote into its content and the rest; none if it is not closed.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut chars) = (String::new(), text.char_indices());
     while let Some((at, char)) = chars.next() {
@@ -305,26 +305,26 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_named() {
+    fn invalid_requests_name_the_item() {
         for (text, wanted) in [
-            ("", "asks for nothing"),
+            ("", "no items"),
             ("verp", "`verp` needs a value"),
             ("verp=", "`verp` needs a value"),
-            ("verp=plain verp=plain", "`verp`: a return path has the form"),
+            ("verp=plain verp=plain", "`verp`: a return path has `{local}`"),
             ("verp=plain; verp=off", "`verp` is set twice"),
             ("verp=loud", "or plain, tagged or off"),
             ("one_click=yes", "`one_click` is true or false, not `yes`"),
             ("one-click", "`one-click` is not an item; items: verp, one_click, field"),
             (";", "`` is not an item"),
             ("field=\"X-A: b", "not closed"),
-            ("field=\"X-A: b\" one_click", "`one_click` must be quoted"),
-            ("field=X-A: \"b\"", "must be quoted"),
+            ("field=\"X-A: b\" one_click", "quote at `one_click`: quote"),
+            ("field=X-A: \"b\"", "quote the whole value"),
             ("field=Subject: x", "`Subject` cannot be set"),
             ("field=X-Stentor-Copies: verp=off", "cannot be set"),
             ("field=X-A: b; field=off", "`field` is set twice"),
             ("field=off; field=X-A: b", "`field` is set twice"),
             ("field=To: {mailbox}", "{mailbox} is only for"),
-            ("one_click; field=List-Unsubscribe: <x>", "`one_click` sets List-Unsubscribe"),
+            ("one_click; field=List-Unsubscribe: <x>", "`one_click` and `field` both set"),
             ("verp=pl\u{e4}in", "printable ASCII"),
             ("field=X-A: \u{7f}", "printable ASCII"),
         ] {
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(over("one_click=false"), CopySettings { one_click: false, ..configured.clone() });
         assert_eq!(over("field=X-B: c"), CopySettings { fields: fields("X-B: c"), ..configured.clone() });
         let own = over("field=List-Unsubscribe: <x>");
-        assert!(!own.one_click && own.fields.set_unsubscribe());
+        assert!(!own.one_click && own.fields.has_unsubscribe_field());
         let with_field = CopySettings { one_click: false, fields: fields("List-Unsubscribe: <x>"), ..configured };
         let linked = parsed("one_click").over(Some(&with_field));
         assert!(linked.one_click && linked.fields.is_empty());
@@ -368,7 +368,7 @@ mod tests {
         }
 
         #[test]
-        fn no_octets_break_it(value in proptest::collection::vec(any::<u8>(), 0..60), text in "[a-z=;\" \\\\{}]{0,30}") {
+        fn parsing_never_panics(value in proptest::collection::vec(any::<u8>(), 0..60), text in "[a-z=;\" \\\\{}]{0,30}") {
             let _ = CopyRequest::parse(&value);
             let _ = CopyRequest::parse(text.as_bytes());
         }

@@ -10,6 +10,9 @@ use stentor_mail::address::Address;
 use crate::key::{CopyKey, SealUse};
 use crate::template::{CopyTemplateError, CopyValues, OWNER, Piece, Template, Value};
 
+/// Names of forms.
+const PLAIN: &str = "plain";
+const TAGGED: &str = "tagged";
 /// RFC 5321 section 4.5.3.1.1.
 const LOCAL_BYTES_MAX: usize = 64;
 /// Characters of a tag: 40 bits.
@@ -68,10 +71,15 @@ impl VerpTemplate {
     /// The text is a template of another form.
     pub fn named(text: &str) -> Result<VerpTemplate, CopyTemplateError> {
         match text {
-            "plain" => Ok(VerpTemplate::plain()),
-            "tagged" => Ok(VerpTemplate::tagged()),
+            PLAIN => Ok(VerpTemplate::plain()),
+            TAGGED => Ok(VerpTemplate::tagged()),
             template => VerpTemplate::parse(template),
         }
+    }
+
+    /// Whether the text is a name of [`VerpTemplate::named`], not a template.
+    pub fn is_named(text: &str) -> bool {
+        [PLAIN, TAGGED].contains(&text)
     }
 
     /// Parses a template. It has `{local}` or `{local-owner}`, `{user}`, a text and `{host}`, perhaps `{tag}`, with
@@ -81,27 +89,12 @@ impl VerpTemplate {
     /// The template has another form.
     pub fn parse(text: &str) -> Result<VerpTemplate, CopyTemplateError> {
         const FORM: CopyTemplateError = CopyTemplateError::Form(
-            "a return path has the form `{local}...{user}=...{host}@{domain}`; write, for instance, \
-             `{local}+{user}={host}@{domain}`",
+            "a return path has `{local}` or `{local-owner}`, `{user}`, a text and `{host}`, and ends with `@{domain}`; \
+             example: `{local}+{user}={host}@{domain}`",
         );
         let template = Template::parse(text)?;
         let [middle @ .., Piece::Text(at), Piece::Value(Value::Domain)] = &*template.pieces else { return Err(FORM) };
-        let count = |wanted: &[Value]| {
-            middle.iter().filter(|piece| matches!(piece, Piece::Value(value) if wanted.contains(value))).count()
-        };
-        let has_values = count(&[Value::Local, Value::LocalOfOwner]) == 1
-            && [Value::User, Value::Host].iter().all(|value| count(&[*value]) == 1)
-            && count(&[Value::Tag]) <= 1;
-        let is_known = middle.iter().all(|piece| match piece {
-            Piece::Text(text) => !text.is_empty() && text.bytes().all(|byte| is_atext(byte) && byte != b'.'),
-            Piece::Value(value) => {
-                matches!(value, Value::Local | Value::LocalOfOwner | Value::User | Value::Host | Value::Tag)
-            }
-        });
-        let user = middle.iter().position(|piece| *piece == Piece::Value(Value::User)).ok_or(FORM)?;
-        let names_recipient = matches!(&middle[user..], [_, Piece::Text(_), Piece::Value(Value::Host), ..]) && user > 0;
-        let are_apart = middle.windows(2).all(|two| !matches!(two, [Piece::Value(_), Piece::Value(_)]));
-        if **at != *"@" || !has_values || !is_known || !names_recipient || !are_apart {
+        if **at != *"@" || !has_readable_form(middle) {
             return Err(FORM);
         }
         Ok(VerpTemplate { template })
@@ -136,7 +129,7 @@ impl VerpTemplate {
         (local_bytes <= LOCAL_BYTES_MAX && Address::parse(path.as_bytes(), false).is_ok()).then_some(path)
     }
 
-    /// Reads a return path of this sender's mail. `None`: it is none.
+    /// Reads a return path of this sender's mail. None if it is not one.
     pub fn read(&self, path: &Address, sender: &str, key: &CopyKey) -> Option<ReturnPath> {
         let mut found = None;
         self.each_reading(path, key, &mut |reading| {
@@ -147,8 +140,8 @@ impl VerpTemplate {
         found
     }
 
-    /// Reads a return path of some sender at its domain: the proven reading, or else all, the likeliest first. Empty:
-    /// it is none.
+    /// Reads a return path of some sender at its domain: the proven reading, or else all, the likeliest first. Empty
+    /// if it is not one.
     pub fn readings(&self, path: &Address, key: &CopyKey) -> Vec<SenderPath> {
         let mut all = Vec::new();
         self.each_reading(path, key, &mut |reading| {
@@ -184,6 +177,29 @@ impl VerpTemplate {
     }
 }
 
+/// Whether values can be read from the local part of a return path: each once and with texts between, `{user}` not at
+/// the beginning and `{host}` after it.
+fn has_readable_form(middle: &[Piece]) -> bool {
+    let count = |wanted: &[Value]| {
+        middle.iter().filter(|piece| matches!(piece, Piece::Value(value) if wanted.contains(value))).count()
+    };
+    let is_known = |piece: &Piece| match piece {
+        Piece::Text(text) => !text.is_empty() && text.bytes().all(|byte| is_atext(byte) && byte != b'.'),
+        Piece::Value(value) => {
+            matches!(value, Value::Local | Value::LocalOfOwner | Value::User | Value::Host | Value::Tag)
+        }
+    };
+    let Some(user) = middle.iter().position(|piece| *piece == Piece::Value(Value::User)) else { return false };
+    user > 0
+        && matches!(&middle[user..], [_, Piece::Text(_), Piece::Value(Value::Host), ..])
+        && count(&[Value::Local, Value::LocalOfOwner]) == 1
+        && count(&[Value::User]) == 1
+        && count(&[Value::Host]) == 1
+        && count(&[Value::Tag]) <= 1
+        && middle.iter().all(is_known)
+        && middle.windows(2).all(|two| !matches!(two, [Piece::Value(_), Piece::Value(_)]))
+}
+
 /// Visits the values with which pieces make a text, until `visit` returns true. Returns whether it did.
 fn each_match<'p>(
     pieces: &[Piece],
@@ -210,8 +226,8 @@ fn each_match<'p>(
     };
     let is_end = |end: &usize| text.get(*end..).is_some_and(|rest| strip(rest, next).is_some());
     let mut ends: Vec<usize> = (1..text.len()).filter(is_end).collect();
-    // A detail begins at the first `+`, as for Mailman; other texts are rather in senders than in recipients, such as
-    // mlmmj's `list+bounces-12-ann=x.example`, and a host has none.
+    // The first `+` starts the detail, as in Mailman. Other separators are more likely in the sender (mlmmj's
+    // `list+bounces-12-ann=x.example`) than in the recipient, so the last one is tried first; hosts contain none.
     let is_first = value == Value::Host || value != Value::User && next.starts_with('+');
     if !is_first {
         ends.reverse();
@@ -378,11 +394,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_path_is_read(local in "[a+=-]{0,60}") {
+        fn each_reading_renders_the_path(local in "(b\\+)?[a+=-]{1,30}={1,2}a{1,3}(==[a+=-]{1,9})?") {
             let Ok(path) = format!("{local}@l.example").parse::<Address>() else { return Ok(()) };
             for form in ["{local}-{user}={host}@{domain}", "b+{user}=={host}=={local-owner}@{domain}"] {
-                let read = VerpTemplate::parse(form).unwrap().readings(&path, &key());
-                prop_assert!(read.len() <= READINGS_MAX && read.iter().all(|read| !read.path.is_proven));
+                let template = VerpTemplate::parse(form).unwrap();
+                let all = template.readings(&path, &key());
+                prop_assert!(all.len() <= READINGS_MAX);
+                for SenderPath { sender, path: read } in &all {
+                    let recipient = read.recipient.as_str();
+                    let values =
+                        CopyValues { sender, membership_sender: sender, recipient, name: "", list: "", message: "" };
+                    let rendered = template.render(&values, &key()).unwrap_or_default();
+                    prop_assert!(rendered.eq_ignore_ascii_case(path.as_str()), "{} {}: {}", sender, recipient, rendered);
+                    prop_assert!(!read.is_proven);
+                }
             }
         }
 

@@ -87,7 +87,7 @@ impl CopyRules {
     /// Whether this server can give copies what a message asks for.
     ///
     /// # Errors
-    /// They need links, which this server has not.
+    /// They need links, and `link_base` is not set.
     pub fn check(&self, request: &CopyRequest) -> Result<(), NoLinkBase> {
         if request.demands_link() && self.link_base.is_none() { Err(NoLinkBase) } else { Ok(()) }
     }
@@ -100,13 +100,10 @@ impl CopyRules {
         Some((self.senders.get(address.domain())?.verp.as_ref()?, self.key.as_ref()?))
     }
 
-    /// Returns the reading of a return path whose tag proves that this server sent such a copy, whatever is configured
-    /// now; else none.
-    pub fn proven_readings(&self, path: &Address) -> Vec<SenderPath> {
-        let Some(key) = self.key.as_ref().filter(|_| path.local().contains('+')) else { return Vec::new() };
-        let mut readings = VerpTemplate::tagged().readings(path, key);
-        readings.retain(|reading| reading.path.is_proven);
-        readings
+    /// Returns the reading of a return path that its tag proves, whatever is configured now.
+    pub fn proven_reading(&self, path: &Address) -> Option<SenderPath> {
+        let key = self.key.as_ref().filter(|_| path.local().contains('+'))?;
+        VerpTemplate::tagged().readings(path, key).into_iter().find(|reading| reading.path.is_proven)
     }
 
     /// Returns what the copy for one recipient has of its own.

@@ -272,7 +272,7 @@ impl Lists {
     /// no names. Blocks.
     fn read_names(&self, core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) {
         let settings = core.settings();
-        if !settings.copies.of(name, "").is_some_and(|copies| copies.fields.have_names()) {
+        if !settings.copies.of(name, "").is_some_and(|copies| copies.fields.uses_names()) {
             return self.names.drop_list(name);
         }
         let in_force = core.with(|hub, _| hub.store.list(name).map(|list| list.stamp.clone()));

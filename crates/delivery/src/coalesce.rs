@@ -17,7 +17,7 @@ use stentor_core::memory::PIECE_BYTES;
 use stentor_core::own::{MessageIds, hand_in_last};
 use stentor_core::route::Route;
 use stentor_mail::Class;
-use stentor_mail::copy_request::RequestedPrefix;
+use stentor_mail::copy_request::StoredPrefix;
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
 use stentor_mail::dsn::{Ret, format_date};
 use stentor_mail::edited::HeaderEdit;
@@ -66,7 +66,7 @@ pub async fn coalesce(core: Arc<Core>, list: Arc<str>, posts: Vec<MessageNo>, id
                 no: *no,
                 id: message.id(),
                 content: message.content(),
-                prefix: RequestedPrefix::of(envelope.prefix).sent.to_vec(),
+                prefix: StoredPrefix::split(envelope.prefix).sent.to_vec(),
                 size: envelope.size - envelope.prefix.len() as u64,
                 require_tls: envelope.require_tls,
             })

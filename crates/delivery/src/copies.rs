@@ -15,7 +15,7 @@ use stentor_addresses::header_octets;
 use stentor_copies::{CopyParts, CopyRequest, CopyValues};
 use stentor_core::assignment::Assignment;
 use stentor_core::{Core, Settings};
-use stentor_mail::copy_request::{COPY_REQUEST_FIELD, RequestedPrefix};
+use stentor_mail::copy_request::{COPY_REQUEST_FIELD, StoredPrefix};
 use stentor_mail::edited::{has_other_author, is_author_field};
 use stentor_mail::headers::HEADER_BYTES_MAX;
 
@@ -42,7 +42,7 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
     };
     body::load(core, assignment)?;
     let message = assignment.id.to_string();
-    let has_names = !assignment.list.is_empty() && copies.fields.have_names();
+    let has_names = !assignment.list.is_empty() && copies.fields.uses_names();
     let names = || core.lists.names.of(&assignment.list, assignment.id_at(0));
     let name = if has_names { names() } else { String::new() };
     let values = CopyValues {
@@ -63,7 +63,7 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
 
 /// Takes the message's own request out of the fields that are sent.
 fn take_request(assignment: &mut Assignment) -> io::Result<Option<CopyRequest>> {
-    let RequestedPrefix { request: Some(value), sent } = RequestedPrefix::of(&assignment.prefix) else {
+    let StoredPrefix { request: Some(value), sent } = StoredPrefix::split(&assignment.prefix) else {
         return Ok(None);
     };
     let request = CopyRequest::parse(value)

@@ -14,20 +14,20 @@ pub fn has_request(prefix: &[u8]) -> bool {
     prefix.starts_with(BEGIN)
 }
 
-/// The fields before a content, divided.
+/// A message's stored prefix, split into its copy request and the fields that are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestedPrefix<'a> {
+pub struct StoredPrefix<'a> {
     /// Value of the request, with its folds; `None`: there is none.
     pub request: Option<&'a [u8]>,
     /// The fields that are sent.
     pub sent: &'a [u8],
 }
 
-impl RequestedPrefix<'_> {
-    pub fn of(prefix: &[u8]) -> RequestedPrefix<'_> {
-        let none = RequestedPrefix { request: None, sent: prefix };
+impl StoredPrefix<'_> {
+    pub fn split(prefix: &[u8]) -> StoredPrefix<'_> {
+        let none = StoredPrefix { request: None, sent: prefix };
         let Some(field) = lines(prefix).next().filter(|_| has_request(prefix)) else { return none };
-        RequestedPrefix { request: Some(&field[BEGIN.len()..]), sent: &prefix[field.len()..] }
+        StoredPrefix { request: Some(&field[BEGIN.len()..]), sent: &prefix[field.len()..] }
     }
 }
 
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn only_our_own_first_field_is_a_request() {
-        let own = RequestedPrefix::of(b"X-Stentor-Copies: a;\r\n b\r\nList-Id: <x>\r\n");
+        let own = StoredPrefix::split(b"X-Stentor-Copies: a;\r\n b\r\nList-Id: <x>\r\n");
         assert_eq!(own.request, Some(&b"a;\r\n b\r\n"[..]));
         assert_eq!(own.sent, b"List-Id: <x>\r\n");
         assert!(BEGIN.starts_with(COPY_REQUEST_FIELD.as_bytes()));
@@ -47,7 +47,7 @@ mod tests {
             b"List-Id: <x>\r\n X-Stentor-Copies: a\r\n",
             b"X-Stentor-Copies-Not: a\r\n",
         ] {
-            assert_eq!(RequestedPrefix::of(other), RequestedPrefix { request: None, sent: other });
+            assert_eq!(StoredPrefix::split(other), StoredPrefix { request: None, sent: other });
         }
     }
 }

@@ -37,8 +37,8 @@ pub const LIST_FIELDS: [&str; 9] = [
 ];
 /// Maximum octets of removed fields.
 pub const TAKEN_BYTES_MAX: usize = 64 * 1024;
-/// Octets kept of requests for copies of its own: more than the longest that is valid.
-const REQUEST_BYTES_KEPT: usize = 12 * 1024;
+/// Maximum octets kept of removed request fields; longer than any valid request.
+const REQUESTS_BYTES_MAX: usize = 12 * 1024;
 
 const FROM: &str = "From";
 const ORIGINAL_FROM: &str = "X-Original-From";
@@ -78,7 +78,7 @@ enum Fate {
     #[default]
     Stays,
     LeftOut,
-    Requested,
+    CopyRequest,
     Replaced,
     Repeated,
 }
@@ -116,7 +116,7 @@ pub struct HeaderEdit {
     /// Fields of [`LIST_FIELDS`] seen so far.
     seen: u16,
     taken: ListFields,
-    /// Whole fields, at most [`REQUEST_BYTES_KEPT`] octets.
+    /// Whole fields, at most [`REQUESTS_BYTES_MAX`] octets.
     requests: Vec<u8>,
     is_overfull: bool,
     was_given: bool,
@@ -227,8 +227,8 @@ impl HeaderEdit {
                 kept.extend_from_slice(octets);
             }
         }
-        if self.fate == Fate::Requested {
-            let free = REQUEST_BYTES_KEPT - self.requests.len();
+        if self.fate == Fate::CopyRequest {
+            let free = REQUESTS_BYTES_MAX - self.requests.len();
             self.requests.extend_from_slice(&octets[..octets.len().min(free)]);
         }
         cut.at += octets.len();
@@ -237,7 +237,7 @@ impl HeaderEdit {
     fn fate_of(&mut self, name: &[u8]) -> Fate {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is(COPY_REQUEST_FIELD) {
-            return Fate::Requested;
+            return Fate::CopyRequest;
         }
         if LEFT_OUT.iter().any(|field| is(field)) {
             return Fate::LeftOut;
@@ -397,7 +397,7 @@ mod tests {
         let mut edit = HeaderEdit::new(0, HeaderChanges::default());
         let long = format!("X-Stentor-Copies: {}\r\n\r\n", "x;\r\n ".repeat(60_000));
         assert_eq!(edit.push(long.into_bytes(), true), b"\r\n");
-        assert_eq!(edit.take_copy_request().len(), REQUEST_BYTES_KEPT);
+        assert_eq!(edit.take_copy_request().len(), REQUESTS_BYTES_MAX);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! removed before milters see it ([`stentor_mail::edited`]). An accepted request is stored as the first field before
 //! the content ([`stentor_mail::copy_request`]), and removed from each copy.
 //!
-//! Forwarded mail with an SRS sender stays without: its bounces must come back to this server.
+//! Forwarded mail with an SRS sender keeps its return path: its bounces must come back to this server.
 //!
 //! Failure: a request that is invalid or cannot be met refuses the message for good.
 
@@ -64,10 +64,10 @@ impl RequestInHeader {
 #[derive(Clone, Copy)]
 pub struct RequestedMail<'a> {
     pub sender: &'a ReversePath,
-    /// It goes to a list of this server; else to anyone else.
+    /// Whether it goes to a list of this server.
     pub is_post: bool,
-    /// A user with a login or of this machine sends it.
-    pub is_users: bool,
+    /// Whether an authenticated user or a local program submits it.
+    pub is_from_user: bool,
     /// It was marked as transactional.
     pub is_transactional: bool,
 }
@@ -78,22 +78,25 @@ impl RequestedMail<'_> {
     /// # Errors
     /// It cannot.
     pub fn check(self, settings: &Settings, request: &CopyRequest) -> Result<(), Reply> {
-        let RequestedMail { sender, is_post, is_users, is_transactional } = self;
+        let RequestedMail { sender, is_post, is_from_user, is_transactional } = self;
         settings.copies.check(request).map_err(|why| refusal(NO_LINKS, &why))?;
         if !is_post && sender.is_null() {
-            return Err(refusal(INVALID, &"it needs an envelope sender"));
+            return Err(refusal(
+                INVALID,
+                &"mail from the null sender cannot have its own return paths, links or fields",
+            ));
         }
         if !is_post && request.needs_list() {
             return Err(refusal(INVALID, &"{list} is only for mail to a list of this server"));
         }
-        // A list reads its bounces there. A user may not use addresses that only begin like their own.
-        if (is_post || is_users) && !request.is_detail() {
+        // Only `{local}+` leads to the list's bounce address, or stays within the user's own address.
+        if (is_post || is_from_user) && !request.is_detail() {
             let who = if is_post { "a list" } else { "a user" };
-            return Err(refusal(INVALID, &format!("`verp` of {who} needs `+` after {{local}}")));
+            return Err(refusal(INVALID, &format!("`verp` must begin with {{local}}+ for {who}")));
         }
         let sender = if is_post { "" } else { sender.as_str() };
         if request.demands_link() && settings.is_transactional(is_transactional, sender, true) {
-            let why = "transactional mail has no `one_click`: people who unsubscribed by it would get more";
+            let why = "transactional mail cannot have `one_click`: unsubscribing would not stop it";
             return Err(refusal(INVALID, &why));
         }
         Ok(())
@@ -102,7 +105,7 @@ impl RequestedMail<'_> {
 
 /// The message has two requests.
 pub fn twice() -> Reply {
-    refusal(INVALID, &"it is given twice")
+    refusal(INVALID, &"only one request is allowed")
 }
 
 /// The text is printable ASCII.
@@ -135,7 +138,7 @@ mod tests {
             (&*read(field, 0, false), &*read(field, 1, true), &*read("", 0, true)),
             ("untrusted", "relayed", "none")
         );
-        assert_eq!(read(&field.repeat(2), 0, true), "554 5.6.0 X-Stentor-Copies: it is given twice");
+        assert_eq!(read(&field.repeat(2), 0, true), "554 5.6.0 X-Stentor-Copies: only one request is allowed");
         assert!(read("X-Stentor-Copies: loud\r\n", 0, true).contains("`loud` is not an item"));
         let long = read(&format!("X-Stentor-Copies: {}\r\n", "y".repeat(900)), 0, true);
         assert!(long.len() < 400 && long.starts_with("554 5.6.0"), "{long}");

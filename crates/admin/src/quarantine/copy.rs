@@ -23,7 +23,7 @@ use stentor_core::own::{MessageIds, hand_in_last};
 use stentor_core::stored_message::StoredMessage;
 use stentor_core::verb::QueueChange;
 use stentor_mail::address::Address;
-use stentor_mail::copy_request::RequestedPrefix;
+use stentor_mail::copy_request::StoredPrefix;
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
@@ -58,7 +58,7 @@ async fn carry_out(
         let message = hub.store.in_quarantine(id)?;
         let shape = (message.eight_bit(), message.smtputf8(), message.message_id().to_owned());
         Some((
-            RequestedPrefix::of(message.prefix()).sent.to_vec(),
+            StoredPrefix::split(message.prefix()).sent.to_vec(),
             StoredMessage::of(message),
             shape,
             message.envelope().require_tls,

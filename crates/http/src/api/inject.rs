@@ -399,7 +399,6 @@ async fn run(
     }
     let recipients = recipients_of(&order, settings)?;
     let mail = mail_from(&order.sender, &recipients, length)?;
-    check_copies(settings, &order)?;
     let mut transaction = Transaction::begin(core, mail, *client, true, None)?;
     let assigned = transaction.of_injector();
     transaction.merge(order.merge);
@@ -449,15 +448,6 @@ async fn run(
     }
     let messages = assigned.get().into_iter().flatten().map(message).collect();
     Ok(InjectionResult { text: reply.text.to_string(), messages, refused: refused.iter().map(refusal).collect() })
-}
-
-/// Checks that this server can give the copies what is asked for.
-fn check_copies(settings: &Settings, order: &Order) -> Result<(), Failure> {
-    let Some(request) = &order.copy_request else { return Ok(()) };
-    if request.demands_link() && order.class == Some(MessageClass::Transactional) {
-        return Err(Failure::Bad("copies: `one_click` and class `transactional` exclude each other".to_owned()));
-    }
-    settings.copies.check(request).map_err(|why| Failure::Bad(format!("copies: {why}")))
 }
 
 /// Adds recipients to the transaction; returns those that were refused.

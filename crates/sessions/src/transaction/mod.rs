@@ -9,7 +9,7 @@ mod added;
 mod authentication;
 mod body;
 mod by_content;
-mod copies;
+mod copy_request;
 mod dmarc_reports;
 mod envelopes;
 mod examination;

@@ -53,29 +53,33 @@ impl ReportAddress {
         facts: &ComplaintFacts,
     ) -> Option<SenderPath> {
         let named = facts.mail_from.as_deref().and_then(|path| path.parse::<Address>().ok());
-        let named = named.and_then(|path| ReportAddress::new(settings, self.list.as_ref(), &path));
+        let named = named.and_then(|path| match &self.list {
+            Some(list) => Some(ReportAddress::of_list(settings, list, &path)),
+            None => ReportAddress::of_manager(settings, &path),
+        });
         let named = named.and_then(|address| address.return_path(parsed).cloned());
         named.or_else(|| self.return_path(parsed).cloned())
     }
 
-    /// `None`: the address has nothing to do with return paths.
-    fn new(settings: &Settings, list: Option<&Arc<str>>, path: &Address) -> Option<ReportAddress> {
-        let Some(list) = list else {
-            // One message may have asked for tags though its sender has none.
-            let proven = settings.copies.proven_readings(path);
-            if !proven.is_empty() {
-                return Some(ReportAddress { list: None, readings: proven });
-            }
-            let (verp, key) = settings.copies.sender_paths(path)?;
-            return Some(ReportAddress { list: None, readings: verp.readings(path, key) });
-        };
+    /// Reads an address at a list's bounce address.
+    fn of_list(settings: &Settings, list: &Arc<str>, path: &Address) -> ReportAddress {
         let read = || {
             let (sender, key) = (settings.list(list)?.settings().bounces.as_str(), settings.copies.key()?);
             let tagged = VerpTemplate::tagged().read(path, sender, key).filter(|found| found.is_proven);
             let path = tagged.or_else(|| settings.copies.of(list, "")?.verp.as_ref()?.read(path, sender, key))?;
             Some(SenderPath { sender: sender.to_owned(), path })
         };
-        Some(ReportAddress { list: Some(list.clone()), readings: read().into_iter().collect() })
+        ReportAddress { list: Some(list.clone()), readings: read().into_iter().collect() }
+    }
+
+    /// Reads an address that may be a return path of a manager's mail; none at other domains.
+    fn of_manager(settings: &Settings, path: &Address) -> Option<ReportAddress> {
+        // One message may have asked for tags though its sender has none.
+        if let Some(proven) = settings.copies.proven_reading(path) {
+            return Some(ReportAddress { list: None, readings: vec![proven] });
+        }
+        let (verp, key) = settings.copies.sender_paths(path)?;
+        Some(ReportAddress { list: None, readings: verp.readings(path, key) })
     }
 }
 
@@ -91,14 +95,14 @@ impl Transaction {
         last: &[u8],
         max: usize,
     ) -> io::Result<Vec<ReportAddress>> {
-        let of_lists = self.rcpts.reports().map(|(list, path)| (Some(list), path));
-        let others = self.rcpts.relayed_and_aliases().map(|path| (None, path));
+        let of_lists = self.rcpts.reports().map(|(list, path)| ReportAddress::of_list(settings, list, path));
+        let others = self.rcpts.relayed_and_aliases();
+        let of_managers = others.filter_map(|path| ReportAddress::of_manager(settings, path));
         let mut all: Vec<ReportAddress> = Vec::new();
-        for (list, path) in of_lists.chain(others) {
+        for address in of_lists.chain(of_managers) {
             if all.len() >= max {
                 break;
             }
-            let Some(address) = ReportAddress::new(settings, list, path) else { continue };
             // One address is enough for complaints that name a return path.
             if address.takes_bounces() || all.iter().all(ReportAddress::takes_bounces) {
                 all.push(address);

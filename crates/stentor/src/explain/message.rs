@@ -139,8 +139,8 @@ async fn judge_content(
     if let Some(reply) = header.refusal {
         return Err(reply);
     }
-    let asked = AskedCopies { settings, options, sender: &sender, explanation };
-    asked.judge(&header.edit.take_copy_request(), &facts, steps)?;
+    let check = CopyRequestCheck { settings, options, sender: &sender, explanation };
+    check.judge(&header.edit.take_copy_request(), &facts, steps)?;
     explanation.changes = header.changes.apply(&mut explanation.decision.marks);
     if let Some((to, by)) = &explanation.decision.marks.redirect {
         let found = redirected(settings, to, &facts, Clock::start().now()).await.and_then(|found| {
@@ -206,32 +206,37 @@ fn is_trusted(settings: &Settings, options: &Options) -> bool {
     options.login || settings.policy.is_trusted(options.client)
 }
 
-/// Mail whose message may ask for copies of its own.
-struct AskedCopies<'a> {
+/// Checks a message's copy request as the server would.
+struct CopyRequestCheck<'a> {
     settings: &'a Settings,
     options: &'a Options,
     sender: &'a ReversePath,
     explanation: &'a Explanation,
 }
 
-impl AskedCopies<'_> {
-    /// Adds what becomes of the request in these removed fields. The error is the server's refusal.
+impl CopyRequestCheck<'_> {
+    /// Adds a step with the result for these removed fields.
+    ///
+    /// # Errors
+    /// The server's refusal.
     fn judge(&self, fields: &[u8], facts: &HeaderFacts, steps: &mut Vec<Step>) -> Result<(), Reply> {
-        let AskedCopies { settings, options, sender, explanation } = *self;
+        let CopyRequestCheck { settings, options, sender, explanation } = *self;
         let answer = match RequestInHeader::read(fields, facts, is_trusted(settings, options))? {
             RequestInHeader::None => return Ok(()),
-            RequestInHeader::Untrusted => "removed and not obeyed: the client is untrusted".to_owned(),
-            RequestInHeader::Relayed => "removed and not obeyed: the message has a Received field".to_owned(),
+            RequestInHeader::Untrusted => "ignored: the client is untrusted".to_owned(),
+            RequestInHeader::Relayed => "ignored: the message has a Received field".to_owned(),
             RequestInHeader::Request(request) => {
                 let (aliases, lists) = named(explanation);
                 let is_for_others = !aliases.is_empty() || lists.is_empty();
-                for is_post in [(false, is_for_others), (true, !lists.is_empty())]
-                    .into_iter()
-                    .filter_map(|(is_post, is_one)| is_one.then_some(is_post))
-                {
-                    let is_users = options.login;
-                    let mail = RequestedMail { sender, is_post, is_users, is_transactional: false };
-                    mail.check(settings, &request)?;
+                let check = |is_post| {
+                    let is_from_user = options.login;
+                    RequestedMail { sender, is_post, is_from_user, is_transactional: false }.check(settings, &request)
+                };
+                if is_for_others {
+                    check(false)?;
+                }
+                if !lists.is_empty() {
+                    check(true)?;
                 }
                 request.to_string()
             }

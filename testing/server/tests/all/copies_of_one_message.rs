@@ -105,7 +105,7 @@ fn its_link_ends_the_mail_of_the_sender() {
 
 /// What is configured holds where the message says nothing, and not where it does.
 #[test]
-fn a_message_goes_before_what_is_configured() {
+fn a_request_overrides_the_configuration() {
     let host = host();
     let server = linked(&host)
         .set_in("senders.\"shop.test\"", "verp", "\"tagged\"")
@@ -158,10 +158,10 @@ fn what_cannot_be_met_is_refused() {
     let beyond = format!("{}X-Stentor-Copies: verp=plain\r\n", format!("X-F: {}\r\n", "z".repeat(900)).repeat(1_300));
     for (fields, wanted) in [
         ("X-Stentor-Copies: verp=loud\r\n", "554 5.6.0 X-Stentor-Copies: `verp`: "),
-        ("X-Stentor-Copies:\r\n", "554 5.6.0 X-Stentor-Copies: it asks for nothing"),
+        ("X-Stentor-Copies:\r\n", "554 5.6.0 X-Stentor-Copies: no items"),
         (
             "X-Stentor-Copies: verp=plain\r\nx-stentor-copies : verp=off\r\n",
-            "554 5.6.0 X-Stentor-Copies: it is given twice",
+            "554 5.6.0 X-Stentor-Copies: only one request is allowed",
         ),
         ("X-Stentor-Copies: verp=plain; \u{fc}\r\n", "554 5.6.0 X-Stentor-Copies: only printable ASCII"),
         ("X-Stentor-Copies: one_click\r\n", "554 5.3.5 X-Stentor-Copies: `one_click` needs `link_base`"),
@@ -174,14 +174,19 @@ fn what_cannot_be_met_is_refused() {
     ] {
         refused(SENDER, TO[0], fields, wanted);
     }
-    refused("", TO[0], "X-Stentor-Copies: verp=plain\r\n", "554 5.6.0 X-Stentor-Copies: it needs an envelope sender");
+    refused("", TO[0], "X-Stentor-Copies: verp=plain\r\n", "554 5.6.0 X-Stentor-Copies: mail from the null sender");
     let template = "X-Stentor-Copies: verp={local}-{user}={host}@{domain}\r\n";
-    refused(SENDER, "news@lists.test", template, "554 5.6.0 X-Stentor-Copies: `verp` of a list needs `+`");
+    refused(
+        SENDER,
+        "news@lists.test",
+        template,
+        "554 5.6.0 X-Stentor-Copies: `verp` must begin with {local}+ for a list",
+    );
     server.edit_config(|text| text.replace("[http]\n", "[http]\nlink_base = \"https://u.test\"\n"));
     let reloaded = server.operator(&["reload"]);
     assert!(reloaded.status.success(), "{reloaded:?}");
     let linked = "X-Stentor-Copies: one_click\r\n";
-    refused("a@reset.test", TO[0], linked, "554 5.6.0 X-Stentor-Copies: transactional mail has no");
+    refused("a@reset.test", TO[0], linked, "554 5.6.0 X-Stentor-Copies: transactional mail cannot have");
     assert_eq!(drained(&server).acknowledged, 0, "nothing of them was accepted");
     server.smtp().send(SENDER, &TO[..1], &asking(linked)).expect(250);
     drained(&server);
@@ -190,7 +195,7 @@ fn what_cannot_be_met_is_refused() {
 
 /// Neither untrusted clients nor the authors of relayed mail are obeyed, and their field goes no further.
 #[test]
-fn others_are_not_obeyed() {
+fn requests_of_untrusted_and_relayed_mail_are_ignored() {
     let host = host();
     let server = linked(&host).list("news", &TO).set("lists.news.one_click", "true").start();
     let request =
@@ -204,7 +209,7 @@ fn others_are_not_obeyed() {
     let relayed = format!("Received: from evil.test by mx.other.test\r\n{request}");
     server.smtp().send("ann@host.example", &["news@lists.test"], &asking(&relayed)).expect(250);
     server.smtp().send("eve@evil.test", &TO, &asking(&relayed)).expect(250);
-    server.wait_log(&["X-Stentor-Copies removed and not obeyed"]);
+    server.wait_log(&["X-Stentor-Copies ignored: the message has a Received field"]);
     assert_eq!(drained(&server).delivered, 8);
     assert_removed(&host);
     let senders = senders(&host);
@@ -218,7 +223,7 @@ fn others_are_not_obeyed() {
 
 /// A milter may add what it likes; this is neither obeyed nor sent.
 #[test]
-fn milters_do_not_ask() {
+fn requests_added_by_milters_are_ignored() {
     let lab = TestLab::sites(&["one.example"]);
     let milter = Milter::start(|command, _| match command {
         'E' => vec![
@@ -246,7 +251,7 @@ fn milters_do_not_ask() {
 }
 
 #[test]
-fn local_programs_ask_and_hear_of_slips() {
+fn local_programs_can_ask_and_get_errors_by_mail() {
     let lab = TestLab::start("[[site]]\nname = 'one.example'\n[[site]]\nname = 'shop.test'\n");
     let server = taking(builder(&lab)).start();
     let text = "To: ann@one.example, bob@one.example\nX-Stentor-Copies: verp=plain\nSubject: x\n\nx\n";
@@ -276,7 +281,9 @@ fn users_ask_within_their_address() {
     let message =
         |verp: &str| format!("From: <{ann}>\r\nX-Stentor-Copies: verp={verp}\r\nSubject: x\r\n\r\nx\r\n").into_bytes();
     let template = message("{local}a+{user}={host}@{domain}");
-    client.send(ann, &["bob@one.example"], &template).expect_text("554 5.6.0 X-Stentor-Copies: `verp` of a user needs");
+    client
+        .send(ann, &["bob@one.example"], &template)
+        .expect_text("554 5.6.0 X-Stentor-Copies: `verp` must begin with {local}+ for a user");
     client.send(ann, &["bob@one.example"], &message("plain")).expect(250);
     drained(&server);
     assert_eq!(&*lab.recorder().copies_to("bob@one.example")[0].sender, "ann+bob=one.example@home.example");
@@ -308,8 +315,8 @@ fn http_submissions_ask_beside_the_message() {
         (json!({"fields": ["Subject: x"]}), "copies: `field`: `Subject` cannot be set"),
         (json!({"fields": ["X-A: \u{fc}"]}), "copies: only printable ASCII"),
         (json!({"fields": ["X-A: b\r\nBcc: c@d"]}), "copies: only printable ASCII"),
-        (json!({}), "copies: it asks for nothing"),
-        (json!({"one_click": true, "fields": ["List-Unsubscribe: <x>"]}), "copies: `one_click` sets"),
+        (json!({}), "copies: no items"),
+        (json!({"one_click": true, "fields": ["List-Unsubscribe: <x>"]}), "copies: `one_click` and `field` both set"),
         (json!({"one-click": true}), "unknown field"),
         (json!({"one_click": "yes"}), "invalid type"),
     ] {
@@ -318,11 +325,11 @@ fn http_submissions_ask_beside_the_message() {
     }
     let mut transactional = order(json!({"one_click": true}));
     transactional["class"] = json!("transactional");
-    assert!(post(&transactional).expect(400).text().contains("exclude each other"));
+    assert!(post(&transactional).expect(422).text().contains("transactional mail cannot have `one_click`"));
     // In the header as well.
     let mut both = order(json!({"verp": "plain"}));
     both["message"] = json!("From: <shop@shop.test>\nX-Stentor-Copies: verp=off\n\nx\n");
-    assert!(post(&both).expect(422).text().contains("554 5.6.0 X-Stentor-Copies: it is given twice"));
+    assert!(post(&both).expect(422).text().contains("554 5.6.0 X-Stentor-Copies: only one request is allowed"));
     let copies = json!({"verp": "plain", "one_click": true, "fields": ["X-For: {recipient}"]});
     post(&order(copies)).expect(201);
     assert_eq!(drained(&server).delivered, 2);
@@ -352,8 +359,8 @@ fn http_submissions_ask_beside_the_message() {
 fn http_submissions_with_links_need_link_base() {
     let (server, token) = with_token(bare());
     let order = json!({"sender": SENDER, "recipients": TO, "copies": {"one_click": true}, "message": "From: <a@b.test>\n\nx\n"});
-    let refused = server.http("POST", "/api/v1/messages").token(&token).json(&order).send().expect(400).text();
-    assert!(refused.contains("copies: `one_click` needs `link_base` in [http]"), "{refused}");
+    let refused = server.http("POST", "/api/v1/messages").token(&token).json(&order).send().expect(422).text();
+    assert!(refused.contains("554 5.3.5 X-Stentor-Copies: `one_click` needs `link_base` in [http]"), "{refused}");
 }
 
 /// A copy out of the quarantine is the operator's mail, not the sender's.
@@ -377,7 +384,7 @@ fn a_copy_from_the_quarantine_shows_no_request() {
 
 /// `explain` says what the server does.
 #[test]
-fn explain_agrees() {
+fn explain_shows_the_request_or_its_refusal() {
     let host = host();
     let server = bare().route("host.example", &[&host.host()]).start();
     let explained = |fields: &str, client: &str| {
@@ -392,6 +399,6 @@ fn explain_agrees() {
     let said = explained("X-Stentor-Copies: one_click\r\n", "127.0.0.1");
     assert!(said.contains("554 5.3.5 X-Stentor-Copies: `one_click` needs `link_base`"), "{said}");
     let said = explained(&format!("Received: x\r\n{request}"), "127.0.0.1");
-    assert!(said.contains("the message has a Received field"), "{said}");
+    assert!(said.contains("ignored: the message has a Received field"), "{said}");
     server.smtp().send(SENDER, &TO[..1], &asking("X-Stentor-Copies: one_click\r\n")).expect_text("554 5.3.5");
 }

@@ -25,8 +25,8 @@ impl Transaction {
         match RequestInHeader::read(fields, facts, self.is_of_trusted())? {
             RequestInHeader::None | RequestInHeader::Untrusted => {}
             RequestInHeader::Relayed => {
-                tracing::info!(message = %self.id, "{COPY_REQUEST_FIELD} removed and not obeyed: a Received field shows \
-                    that the message was not written by the client");
+                tracing::info!(message = %self.id, "{COPY_REQUEST_FIELD} ignored: the message has a Received field, so \
+                    another server passed it on; ask over HTTP");
             }
             RequestInHeader::Request(_) if self.copy_request.is_some() => return Err(twice()),
             RequestInHeader::Request(request) => self.copy_request = Some(request),
@@ -45,7 +45,7 @@ impl Transaction {
             let mail = RequestedMail {
                 sender: &self.mail.path,
                 is_post: envelope.list.is_some(),
-                is_users: self.submitted.is_some() || self.protocol == "local",
+                is_from_user: self.submitted.is_some() || self.protocol == "local",
                 is_transactional: self.is_transactional,
             };
             mail.check(settings, request)?;
