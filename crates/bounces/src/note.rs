@@ -6,17 +6,15 @@
 //! sender=<news-bounces@l.example>, post=<1@l.example>: abuse
 //! ```
 //!
-//! Mail of managers has `sender=<...>` in place of the list. Fields behind `from` are left out if they are empty.
+//! Mail of managers has `sender=<...>` in place of the list. Empty fields after `from` are omitted.
 //!
 //! Promise: what [`ReportNote::write`] wrote, [`ReportNote::read`] reads; names and addresses are escaped, so that a
-//! report cannot forge a field. Lines of versions with fewer fields behind `rule` are read, too.
+//! report cannot forge a field. Lines of older versions, with fewer fields after `rule`, are read, too.
 
 use std::borrow::Cow;
-
 use std::fmt::Write as _;
 
 use stentor_records::escape::{field, unescaped};
-use stentor_records::record::domain;
 
 use crate::message::ReportAction;
 
@@ -92,7 +90,7 @@ impl<'a> ReportNote<'a> {
             self.action,
             self.cause,
             if self.rule.is_empty() { NO_RULE.to_owned() } else { name(&self.rule) },
-            name(domain(&self.sender))
+            name(&self.sender_domain)
         );
         if !self.list.is_empty() {
             let _ = write!(line, ", {sender}");
@@ -129,7 +127,6 @@ impl<'a> ReportNote<'a> {
         let action = fields.next()?.strip_prefix("action=")?;
         let cause = fields.next()?.strip_prefix("cause=")?;
         let rule = fields.next()?.strip_prefix("rule=").filter(|rule| *rule != NO_RULE).unwrap_or_default();
-        let (dsn, post, campaign, sender_domain) = Default::default();
         let mut note = ReportNote {
             list,
             sender,
@@ -139,10 +136,10 @@ impl<'a> ReportNote<'a> {
             cause,
             confidence: 0,
             rule: unescaped(rule),
-            sender_domain,
-            dsn,
-            post,
-            campaign,
+            sender_domain: Cow::default(),
+            dsn: Cow::default(),
+            post: Cow::default(),
+            campaign: Cow::default(),
             text,
         };
         for (key, value) in fields.filter_map(|field| field.split_once('=')) {

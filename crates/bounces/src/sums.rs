@@ -185,8 +185,8 @@ impl<'r> BounceSums<'r> {
             return;
         };
         let known = KnownReply { cause, block_lists: Vec::new(), provider: String::new() };
-        let attempt = Attempt { list: &report.list, reply: report.text, ..Attempt::default() };
-        self.count(&attempt, &known, domain(&report.recipient), BounceCount { returned: 1, ..BounceCount::default() });
+        let count = BounceCount { returned: 1, ..BounceCount::default() };
+        self.count(&report.list, report.text, &known, domain(&report.recipient), count);
     }
 
     fn attempt(&mut self, attempt: &Attempt<'_>) {
@@ -213,14 +213,15 @@ impl<'r> BounceSums<'r> {
             let mut unnamed = unreached.waiting;
             for (domain, waiting) in &unreached.domains {
                 unnamed = unnamed.saturating_sub(*waiting);
-                self.count(attempt, &known, domain, count(*waiting).unwrap_or_default());
+                self.count(attempt.list, attempt.reply, &known, domain, count(*waiting).unwrap_or_default());
             }
-            self.count(attempt, &known, unreached.site, count(unnamed).unwrap_or_default());
+            self.count(attempt.list, attempt.reply, &known, unreached.site, count(unnamed).unwrap_or_default());
             return;
         }
         for to in &attempt.to {
             let last = if attempt.is_fate_alone() { self.failure_of(attempt, to) } else { None };
-            self.count(attempt, last.as_ref().unwrap_or(&known), domain(to), count(1).unwrap_or_default());
+            let known = last.as_ref().unwrap_or(&known);
+            self.count(attempt.list, attempt.reply, known, domain(to), count(1).unwrap_or_default());
         }
     }
 
@@ -273,7 +274,7 @@ impl<'r> BounceSums<'r> {
         known
     }
 
-    fn count(&mut self, attempt: &Attempt<'_>, known: &KnownReply, domain: &str, count: BounceCount) {
+    fn count(&mut self, list: &str, reply: &str, known: &KnownReply, domain: &str, count: BounceCount) {
         if count == BounceCount::default() {
             return;
         }
@@ -282,13 +283,13 @@ impl<'r> BounceSums<'r> {
             "" => self.providers.get(&domain).cloned().unwrap_or(domain),
             provider => provider.to_owned(),
         };
-        let mut key = SumKey { cause: known.cause, provider, list: attempt.list.to_owned() };
+        let mut key = SumKey { cause: known.cause, provider, list: list.to_owned() };
         if self.counts.len() >= ROWS_MAX && !self.counts.contains_key(&key) {
             key = SumKey { cause: known.cause, provider: OTHERS.to_owned(), list: OTHERS.to_owned() };
         }
         self.counts.entry(key).or_default().add(count);
         if known.cause == BounceCause::Unknown {
-            self.cluster(attempt.reply, count);
+            self.cluster(reply, count);
         }
     }
 

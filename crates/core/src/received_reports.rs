@@ -140,14 +140,14 @@ pub fn is_own_domain(config: &Config, domain: &str) -> bool {
     all.any(is_related)
 }
 
-/// When a file of the folder was last added, replaced or removed; `None`: there is no folder.
+/// Returns when the folder last changed; none without a folder.
 ///
 /// # Errors
 /// The folder cannot be read.
-pub fn changed(data_dir: &Path) -> io::Result<Option<SystemTime>> {
+pub fn folder_modified_at(data_dir: &Path) -> io::Result<Option<SystemTime>> {
     match fs::metadata(data_dir.join(FOLDER)).and_then(|found| found.modified()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        changed => changed.map(Some),
+        modified => modified.map(Some),
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
             (ids.join(" "), unreadable)
         };
         assert_eq!(ids(), (String::new(), 0));
-        assert_eq!(changed(folder.path()).unwrap(), None);
+        assert_eq!(folder_modified_at(folder.path()).unwrap(), None);
         let mut kept = ReportFolder::open(folder.path()).unwrap();
         let path = folder.path().join(FOLDER);
         fs::File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
@@ -215,7 +215,7 @@ mod tests {
             assert!(kept.keep("a.test", &report(id)).unwrap());
         }
         assert_eq!(kept.files.len(), 2);
-        assert!(changed(folder.path()).unwrap().unwrap() > SystemTime::UNIX_EPOCH);
+        assert!(folder_modified_at(folder.path()).unwrap().unwrap() > SystemTime::UNIX_EPOCH);
         assert_eq!(ids(), ("1 2".to_owned(), 0));
         fs::write(folder.path().join(FOLDER).join("x.xml.gz"), "damaged").unwrap();
         assert_eq!(ids(), ("1 2".to_owned(), 1));

@@ -2,11 +2,9 @@
 
 use stentor_config::Config;
 use stentor_core::received_reports::{FOLDER, each_kept};
-use stentor_domain_reports::dmarc::DmarcSums;
+use stentor_domain_reports::dmarc::{DAY_S, DmarcSums};
 use stentor_identity::{POLICY_DAYS, RECENT_DAYS, ReceivedReports};
 use stentor_mail::address::Address;
-
-const DAY_S: u64 = 86_400;
 
 #[derive(Debug, Default)]
 pub(crate) struct KeptReports {
@@ -42,10 +40,15 @@ impl KeptReports {
         }
     }
 
-    pub fn received<'a>(&'a self, config: &'a Config) -> ReceivedReports<'a> {
+    pub fn received<'a>(
+        &'a self,
+        config: &'a Config,
+        is_unknown_here: &'a (dyn Fn(&str) -> bool + Sync),
+    ) -> ReceivedReports<'a> {
         ReceivedReports {
             address: config.dmarc_reports.address.as_ref().map(Address::as_str),
             host_names: &self.host_names,
+            is_unknown_here,
             recent: &self.recent,
             policy: &self.policy,
         }

@@ -91,6 +91,7 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
         findings.push(DoctorFinding { id: "unchecked".to_owned(), ..warning(&why, "run it as the server's user") });
         KeptReports::default()
     });
+    let is_unknown_here = |address: &str| is_unknown(config, address);
     for domain in domains.iter().take(DOMAINS_MAX) {
         let lists: Vec<&List> = lists_at(config, domain).collect();
         let mut return_paths: Vec<String> =
@@ -103,7 +104,7 @@ pub async fn examine(services: LookupServices<'_>, wanted: &MailExamination) -> 
         let list = lists.first().copied();
         let message = Rendered::new(&render_first_copy(config, domain, list, wanted), wanted.now_ms / 1000);
         let has_list = list.is_some();
-        let reports = Some(kept.received(config));
+        let reports = Some(kept.received(config, &is_unknown_here));
         let mail = DomainMail { domain, return_paths, has_list, message, without_keys: &wanted.without_keys, reports };
         add(&mut findings, examine_domain_mail(services, Instant::now() + EXAMINATION, &public, mail).await, domain);
     }
@@ -298,9 +299,6 @@ async fn ask(services: LookupServices<'_>, questions: &[LookupQuestion], lookups
             LookupQuestion::Policy(domain) => {
                 lookups.add(question.clone(), policy(services, domain, until).await);
             }
-            LookupQuestion::UnknownHere(address) => {
-                lookups.add(question.clone(), LookupAnswer::UnknownHere(is_unknown(services, address)));
-            }
             LookupQuestion::Page(url) => lookups.add(question.clone(), page(services, url, until).await),
             question => {
                 let (resolver, question) = (services.resolver.clone(), question.clone());
@@ -328,16 +326,14 @@ async fn dns(resolver: &Resolver, question: &LookupQuestion) -> LookupAnswer {
             let records = resolver.mx_of(domain).await;
             records.map(|records| LookupAnswer::Mx(records.into_iter().map(|(_, host)| host).collect()))
         }
-        LookupQuestion::Policy(_) | LookupQuestion::Page(_) | LookupQuestion::UnknownHere(_) => {
-            Err("it is not a question to the DNS".to_owned())
-        }
+        LookupQuestion::Policy(_) | LookupQuestion::Page(_) => Err("it is not a question to the DNS".to_owned()),
     };
     answer.unwrap_or_else(LookupAnswer::Failed)
 }
 
 /// Whether an address at a domain of this server does not exist.
-fn is_unknown(services: LookupServices<'_>, address: &str) -> bool {
-    let rules = &services.settings.config.rules;
+fn is_unknown(config: &Config, address: &str) -> bool {
+    let rules = &config.rules;
     address.parse::<Address>().is_ok_and(|address| rules.is_ours(&address) && rules.is_refused(&address))
 }
 

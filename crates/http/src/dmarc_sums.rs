@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 use stentor_core::Core;
-use stentor_core::received_reports::{FOLDER, changed, each_kept};
+use stentor_core::received_reports::{FOLDER, each_kept, folder_modified_at};
 use stentor_domain_reports::dmarc::{DmarcSummary, DmarcSums, ReportFilter};
 use tokio::sync::Mutex;
 
@@ -24,13 +24,22 @@ const CACHED_MAX: usize = 8;
 /// Memory for a reading: a file, its report, and the sums of all.
 const READ_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
 /// File systems note times in steps: a folder that has just changed may change again without another time.
-const SETTLED: Duration = Duration::from_secs(2);
+const FOLDER_AGE_MIN: Duration = Duration::from_secs(2);
 
 struct CachedSummary {
     filter: ReportFilter,
-    /// When the folder had changed last, before it was read.
-    changed: SystemTime,
+    /// When the folder had last changed before it was read.
+    modified_at: SystemTime,
     summary: Arc<DmarcSummary>,
+}
+
+/// Why there are no sums.
+#[derive(Debug, thiserror::Error)]
+enum SumsError {
+    #[error("no memory to read the DMARC reports now; try again later")]
+    NoMemory,
+    #[error(transparent)]
+    Folder(#[from] io::Error),
 }
 
 /// The latest sums, the newest last.
@@ -49,13 +58,13 @@ impl ReceivedReportSums {
         let reading = tokio::task::spawn_blocking(move || {
             let data_dir = &core.settings().config.data_dir;
             let reserve = || core.memory.take(READ_MEMORY_BYTES);
-            cache.get(data_dir, filter, SystemTime::now(), reserve).map_err(|error| {
-                if error.kind() == io::ErrorKind::OutOfMemory {
-                    return Problem::new(ErrorCode::Busy, "no memory to read the DMARC reports now, try again later");
+            cache.get(data_dir, filter, SystemTime::now(), reserve).map_err(|error| match error {
+                SumsError::NoMemory => Problem::new(ErrorCode::Busy, error.to_string()),
+                SumsError::Folder(error) => {
+                    let folder = data_dir.join(FOLDER);
+                    let text = format!("the DMARC reports in {} cannot be read: {error}", folder.display());
+                    Problem::new(ErrorCode::Failed, text)
                 }
-                let folder = data_dir.join(FOLDER);
-                let text = format!("the DMARC reports in {} cannot be read: {error}", folder.display());
-                Problem::new(ErrorCode::Failed, text)
             })
         });
         reading.await.unwrap_or_else(|_| Err(Problem::new(ErrorCode::Failed, "the server is stopping")))
@@ -70,13 +79,13 @@ impl SummaryCache {
         filter: ReportFilter,
         now: SystemTime,
         reserve: impl FnOnce() -> Option<R>,
-    ) -> io::Result<Arc<DmarcSummary>> {
-        let Some(changed) = changed(data_dir)? else { return Ok(Arc::default()) };
-        self.0.retain(|cached| cached.changed == changed);
+    ) -> Result<Arc<DmarcSummary>, SumsError> {
+        let Some(modified_at) = folder_modified_at(data_dir)? else { return Ok(Arc::default()) };
+        self.0.retain(|cached| cached.modified_at == modified_at);
         if let Some(cached) = self.0.iter().find(|cached| cached.filter == filter) {
             return Ok(cached.summary.clone());
         }
-        let _reserved = reserve().ok_or(io::ErrorKind::OutOfMemory)?;
+        let _reserved = reserve().ok_or(SumsError::NoMemory)?;
         let mut sums = DmarcSums::default();
         let unreadable = each_kept(data_dir, &mut |report| {
             if filter.includes(report) {
@@ -84,11 +93,11 @@ impl SummaryCache {
             }
         })?;
         let summary = Arc::new(DmarcSummary::new(&sums, ROWS_MAX, unreadable as u64));
-        if now.duration_since(changed).is_ok_and(|age| age >= SETTLED) {
+        if now.duration_since(modified_at).is_ok_and(|age| age >= FOLDER_AGE_MIN) {
             if self.0.len() == CACHED_MAX {
                 self.0.remove(0);
             }
-            self.0.push(CachedSummary { filter, changed, summary: summary.clone() });
+            self.0.push(CachedSummary { filter, modified_at, summary: summary.clone() });
         }
         Ok(summary)
     }
@@ -136,6 +145,6 @@ mod tests {
         assert_eq!([reports(None, 1), reports(None, 0), reports(Some("a.test"), 1)], [(1, 1); 3]);
         let filter = ReportFilter { since_s: 3, domain: None };
         let refused = cache.get(data.path(), filter, SystemTime::now(), || None::<()>);
-        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        assert!(matches!(refused, Err(SumsError::NoMemory)));
     }
 }

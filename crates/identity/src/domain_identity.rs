@@ -1,5 +1,7 @@
 //! What is known of a domain in From before anything is looked up.
 
+use std::fmt;
+
 use stentor_dkim::Signer;
 use stentor_domain_reports::dmarc::DmarcSums;
 
@@ -29,14 +31,28 @@ pub struct DomainIdentity<'a> {
 }
 
 /// Reports that this server receives.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct ReceivedReports<'a> {
     /// The address whose reports are kept.
     pub address: Option<&'a str>,
     /// Names of this server, also in HELO.
     pub host_names: &'a [String],
+    /// Whether an address does not exist, though its domain is one of this server.
+    pub is_unknown_here: &'a (dyn Fn(&str) -> bool + Sync),
     /// Sums of the last [`RECENT_DAYS`].
     pub recent: &'a DmarcSums,
     /// Sums of the last [`POLICY_DAYS`].
     pub policy: &'a DmarcSums,
+}
+
+impl fmt::Debug for ReceivedReports<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ReceivedReports { address, host_names, recent, policy, .. } = self;
+        out.debug_struct("ReceivedReports")
+            .field("address", address)
+            .field("host_names", host_names)
+            .field("recent", recent)
+            .field("policy", policy)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,4 +1,4 @@
-//! Questions to the DNS, to web servers and to the configuration, and the answers so far.
+//! Questions to the DNS and to web servers, and the answers so far.
 //!
 //! A check asks for what it needs; an answer that is not known yet ends it as pending, and the question is noted.
 //! Promise: one examination asks at most [`QUESTIONS_MAX`] different questions; the others count as failed.
@@ -27,8 +27,6 @@ pub enum LookupQuestion {
     Policy(String),
     /// Whether a web server answers at a URL.
     Page(String),
-    /// Whether an address does not exist, though its domain is one of this server.
-    UnknownHere(String),
 }
 
 /// Answer to a question; records that do not exist are empty.
@@ -44,7 +42,6 @@ pub enum LookupAnswer {
     Policy(Result<StsPolicy, String>),
     /// HTTP status, or why there is none.
     Page(Result<u16, String>),
-    UnknownHere(bool),
     /// It could not be asked, with the reason.
     Failed(String),
 }
@@ -131,13 +128,6 @@ impl Lookups {
     pub(crate) fn page(&self, url: &str) -> Lookup<Result<u16, &str>> {
         match self.answer(LookupQuestion::Page(url.to_owned()))? {
             LookupAnswer::Page(status) => Ok(status.as_ref().map(|status| *status).map_err(String::as_str)),
-            other => Err(unexpected(other)),
-        }
-    }
-
-    pub(crate) fn is_unknown_here(&self, address: &str) -> Lookup<bool> {
-        match self.answer(LookupQuestion::UnknownHere(address.to_owned()))? {
-            LookupAnswer::UnknownHere(is_unknown) => Ok(*is_unknown),
             other => Err(unexpected(other)),
         }
     }

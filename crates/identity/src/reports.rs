@@ -44,7 +44,7 @@ pub(crate) fn examine_destinations(lookups: &Lookups, known: &KnownRecord<'_>, o
     for (uri, address) in &addresses {
         let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
         // Another server may have the mail of a domain whose lists are here.
-        if !lookups.is_unknown_here(address)? || !is_received_here(lookups, domain, reports, identity)? {
+        if !(reports.is_unknown_here)(address) || !is_received_here(lookups, domain, reports, identity)? {
             continue;
         }
         has_unknown = true;

@@ -131,7 +131,6 @@ impl World {
             }
             LookupQuestion::Policy(_) => LookupAnswer::Policy(self.policy.clone()),
             LookupQuestion::Page(_) => LookupAnswer::Page(self.page.clone()),
-            LookupQuestion::UnknownHere(address) => LookupAnswer::UnknownHere(address == self.unknown),
         }
     }
 
@@ -141,9 +140,11 @@ impl World {
         let message = Rendered::new(self.message.as_bytes(), 1_800_000_000);
         let signers = [&self.signer];
         let host_names = ["mail.example.org".to_owned()];
+        let is_unknown_here = |address: &str| address == self.unknown;
         let reports = ReceivedReports {
             address: self.kept_at,
             host_names: &host_names,
+            is_unknown_here: &is_unknown_here,
             recent: &self.reports,
             policy: &self.reports,
         };

@@ -24,6 +24,6 @@ pub use report::{
     AggregateReport, DkimEntry, OverrideReason, PublishedPolicy, ReportDisposition, ReportRow, RowCount, SpfEntry,
 };
 pub use summary::{DmarcSummary, ReportFilter};
-pub use sums::{DmarcSums, DomainSums, MessageSums, SOURCES_MAX, SourceSums};
+pub use sums::{DAY_S, DmarcSums, DomainSums, MessageSums, SOURCES_MAX, SourceSums};
 pub use unpack::{ATTACHMENT_BYTES_MAX, each_report, read_reports};
 pub use write::{compressed_xml, dmarc_report, write_xml};

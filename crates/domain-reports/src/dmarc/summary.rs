@@ -1,4 +1,4 @@
-//! Which reports are summed, and the sums as operators see them: in JSON, on the command line and in the console.
+//! Filter of reports, and their sums as shown by the command, API and console.
 
 use serde::Serialize;
 use stentor_mail::domain::is_at_or_below;
@@ -31,24 +31,24 @@ impl ReportFilter {
 pub struct DmarcSummary {
     /// Domains, those with most messages first.
     pub domains: Vec<DomainSums>,
-    /// Number of domains, also of those that are not among the rows.
+    /// Number of domains, including those beyond the rows returned.
     pub domains_total: usize,
     /// Addresses with mail that fails, those with most of it first.
     pub failed_sources: Vec<SourceSums>,
-    /// Number of such addresses, also of those that are not among the rows.
+    /// Number of such addresses, including those beyond the rows returned.
     pub failed_sources_total: usize,
-    /// Reports ignored since another file has the same organization and report id.
+    /// Reports ignored because another file has the same organization and report id.
     pub reports_repeated: u64,
-    /// Reports ignored since there are too many domains.
+    /// Reports ignored because there are more domains than the limit.
     pub reports_left_out: u64,
-    /// Messages that are only in the sums of their domains, since there are too many addresses.
+    /// Messages of sources beyond the limit; counted only for their domains.
     pub messages_of_other_sources: u64,
-    /// Files ignored since they cannot be read as reports.
+    /// Files ignored because they cannot be read as reports.
     pub files_unreadable: u64,
 }
 
 impl DmarcSummary {
-    /// Sums with at most so many rows of each kind.
+    /// Sums with at most `rows_max` rows of each kind.
     pub fn new(sums: &DmarcSums, rows_max: usize, files_unreadable: u64) -> DmarcSummary {
         DmarcSummary {
             domains: sums.domains(rows_max),

@@ -20,7 +20,8 @@ const REPORTERS_MAX: usize = 1_000;
 /// Octets of all names of senders and signers, and of one: domain names are no longer.
 const HINT_BYTES_MAX: usize = 8 * 1024 * 1024;
 const NAME_BYTES_MAX: usize = 255;
-const DAY_S: u64 = 86_400;
+/// Seconds of a day.
+pub const DAY_S: u64 = 86_400;
 
 /// Numbers of messages by result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

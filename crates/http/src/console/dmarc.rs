@@ -9,7 +9,7 @@ use serde::Deserialize;
 use stentor_control::ErrorCode;
 use stentor_control::format::date_time;
 use stentor_control::problem::Problem;
-use stentor_domain_reports::dmarc::{DmarcSummary, DomainSums, MessageSums, ReportFilter, SourceSums};
+use stentor_domain_reports::dmarc::{DAY_S, DmarcSummary, DomainSums, MessageSums, ReportFilter, SourceSums};
 use stentor_mail::address::normalise_domain;
 use stentor_records::civil::Zone;
 
@@ -21,8 +21,7 @@ use crate::browser::encode;
 use crate::dmarc_sums::ROWS_MAX;
 
 /// Rows of each table, unless all are asked for.
-const ROWS: usize = 50;
-const DAY_S: u64 = 86_400;
+const ROWS_DEFAULT: usize = 50;
 const SPANS: [(u64, &str); 4] = [(7, "7 days"), (30, "30 days"), (90, "90 days"), (0, "All")];
 /// Seconds since 1970 of the latest date that is shown as such: the year 9999.
 const DATE_S_MAX: u64 = 253_402_300_799;
@@ -50,7 +49,7 @@ pub async fn page(State(http): State<Http>, Query(query): Query<DmarcPageQuery>,
         Ok(summary) => summary,
         Err(problem) => return frame.problem("/dmarc", &problem),
     };
-    let rows_max = query.rows.parse().unwrap_or(ROWS).clamp(1, ROWS_MAX);
+    let rows_max = query.rows.parse().unwrap_or(ROWS_DEFAULT).clamp(1, ROWS_MAX);
     let rows = summary.with_rows(rows_max);
     let left_out = rows.domains.len() < rows.domains_total || rows.failed_sources.len() < rows.failed_sources_total;
     let keeps = http.core.settings().config.dmarc_reports.address.is_some();
@@ -75,7 +74,7 @@ pub async fn page(State(http): State<Http>, Query(query): Query<DmarcPageQuery>,
     frame.page("/dmarc", "DMARC", &main)
 }
 
-/// The begin of a period of whole days (UTC), so that one reading serves a day; 0: of all.
+/// Start of a period of whole days (UTC), so that one cached reading serves a day; 0: all reports.
 fn since_s(now_s: u64, days: u64) -> u64 {
     if days == 0 { 0 } else { (now_s / DAY_S).saturating_sub(days) * DAY_S }
 }
@@ -151,7 +150,7 @@ fn sources(rows: &[SourceSums]) -> Markup {
         column("Rejected", "n"),
         column("Sender", "long"),
     ];
-    // Another domain is a hint at the sender.
+    // Only a different domain hints at the sender.
     let hint = |row: &SourceSums| {
         let named = [("sender", &row.envelope_from), ("signed by", &row.dkim_domain)];
         let named: Vec<_> = named.into_iter().filter(|(_, name)| !name.is_empty() && **name != row.domain).collect();

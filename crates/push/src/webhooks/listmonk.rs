@@ -66,7 +66,8 @@ pub(super) fn event(config: &WebhookConfig, rules: &BounceRules, record: &Record
     }
 }
 
-/// Only the record that gives a recipient up counts: it is the last one of the recipient.
+/// Returns the event of a recipient that was given up. Such records name one recipient each
+/// (`GivenUpRcpts` in `core::log`), and no further record of the recipient follows.
 fn of_attempt(config: &WebhookConfig, rules: &BounceRules, attempt: &Attempt<'_>, next: Position) -> Option<Value> {
     let kind = match attempt.stat {
         Stat::Bounced => Kind::Bounced,
@@ -74,10 +75,10 @@ fn of_attempt(config: &WebhookConfig, rules: &BounceRules, attempt: &Attempt<'_>
         _ => return None,
     };
     let is_wanted = config.events.contains(&kind) && is_of(config, attempt.list, domain(attempt.from));
-    let [recipient] = &*attempt.to else { return None };
     if !is_wanted || !attempt.is_given_up() {
         return None;
     }
+    let [recipient] = &*attempt.to else { return None };
     let enhanced = Enhanced::parse(attempt.dsn).filter(|enhanced| enhanced.class != 2);
     let reply = BounceReply { text: attempt.reply, code: None, enhanced, host: domain(recipient) };
     let cause = rules.classify(&reply).cause;

@@ -16,8 +16,8 @@ use stentor_config::{Config, DmarcAction};
 use stentor_core::received_reports::{ReportFolder, is_own_domain};
 use stentor_core::{Core, Settings};
 use stentor_domain_reports::dmarc::{
-    AggregateReport, DkimEntry, MessageCounter as _, OverrideReason, PublishedPolicy, ReportDisposition, ReportError,
-    ReportRow, SpfEntry, each_report,
+    AggregateReport, DAY_S, DkimEntry, MessageCounter as _, OverrideReason, PublishedPolicy, ReportDisposition,
+    ReportError, ReportRow, SpfEntry, each_report,
 };
 use stentor_domain_reports::likely_organization;
 use stentor_mail::reply::{Enhanced, Reply};
@@ -39,8 +39,6 @@ const READ_MEMORY_BYTES: u64 = 48 * 1024 * 1024;
 const TURN_WAIT: Duration = Duration::from_secs(30);
 /// Signatures in a row.
 const SIGNATURES_MAX: usize = 2;
-/// Reports end at most a day after our clock, whatever theirs says.
-const DAY_S: u64 = 86_400;
 const NOT_STORED: Reply = Reply::fixed(451, Enhanced::new(4, 3, 0), "The report could not be stored, try again later");
 const BUSY: Reply = Reply::fixed(451, Enhanced::new(4, 3, 2), "Other reports are being read, try again later");
 const NO_MEMORY: Reply = Reply::fixed(452, Enhanced::new(4, 3, 1), "No memory for the report now, try again later");
@@ -164,6 +162,7 @@ fn store_reports(config: &Config, octets: &[u8], reporter: Option<&str>, now_s: 
             tally.others += 1;
             return Ok(());
         }
+        // The reporter's clock may differ from ours by a day.
         if report.end_s > now_s + DAY_S {
             tally.future += 1;
             return Ok(());

@@ -52,8 +52,8 @@ const FIELD_BYTES_MAX: usize = 320;
 
 /// What a report says about one recipient of a post.
 struct RecipientFinding {
-    /// Empty if a manager sent the post.
-    list: Arc<str>,
+    /// The list; none for a manager's post.
+    list: Option<Arc<str>>,
     /// Envelope sender of the post.
     sender: String,
     recipient: String,
@@ -101,7 +101,7 @@ impl Transaction {
         let mut findings: Vec<RecipientFinding> = Vec::new();
         for to in &to {
             // Without a return path all addresses of a list say the same.
-            let is_of_list = |known: &RecipientFinding| to.list.as_ref().is_some_and(|list| known.list == *list);
+            let is_of_list = |known: &RecipientFinding| to.list.is_some() && known.list == to.list;
             if to.return_path(&parsed).is_some() || !findings.iter().any(is_of_list) {
                 findings.extend(read_findings(settings, to, &parsed));
             }
@@ -151,7 +151,7 @@ impl PostReports {
         for finding in &self.findings {
             let RecipientFinding { list, sender, recipient, proof, action, cause, text, host, status, .. } = finding;
             let note = ReportNote {
-                list: (&**list).into(),
+                list: list.as_deref().unwrap_or_default().into(),
                 sender: sender.into(),
                 recipient: recipient.into(),
                 proof: *proof,
@@ -197,7 +197,7 @@ impl PostReports {
     fn fields(&self) -> String {
         let mut fields = String::new();
         for RecipientFinding { list, recipient, proof, action, cause, .. } in self.findings.iter().take(FIELDS_MAX) {
-            let recipient = field(recipient, FIELD_BYTES_MAX);
+            let (list, recipient) = (list.as_deref().unwrap_or_default(), field(recipient, FIELD_BYTES_MAX));
             // Writing into a string cannot fail.
             let _ = write!(
                 fields,
@@ -212,9 +212,9 @@ impl PostReports {
 
 /// Returns what a message says about recipients. The return path says who, else the report.
 fn read_findings(settings: &Settings, to: &ReportAddress, parsed: &ParsedBounce) -> Vec<RecipientFinding> {
-    let list = to.list.clone().unwrap_or_default();
+    let list = to.list.clone();
     // A list's sender is known, that of a manager is in the return path.
-    let of_list = || settings.list(&list).map(|list| list.settings().bounces.as_str().to_owned());
+    let of_list = || Some(settings.list(list.as_ref()?)?.settings().bounces.as_str().to_owned());
     match parsed.kind {
         BounceKind::AutoReply | BounceKind::Other => Vec::new(),
         BounceKind::Complaint => {
@@ -281,7 +281,7 @@ impl RecipientFinding {
     }
 
     /// A finding without details, for a bounce that names no recipient.
-    fn without_details(list: Arc<str>, sender: String, recipient: String) -> RecipientFinding {
+    fn without_details(list: Option<Arc<str>>, sender: String, recipient: String) -> RecipientFinding {
         RecipientFinding {
             list,
             sender,
@@ -299,21 +299,22 @@ impl RecipientFinding {
 
     /// The list or sender that the recipient complained about.
     fn subject(&self) -> &str {
-        if self.list.is_empty() { &self.sender } else { &self.list }
+        self.list.as_deref().unwrap_or(&self.sender)
     }
 }
 
 /// Stores a complaint; a recipient that cannot be suppressed counts as new.
 async fn suppress(core: &Arc<Core>, finding: &RecipientFinding) -> Result<EntryEffect, Reply> {
-    let scope = if finding.list.is_empty() { sender_scope(&finding.sender) } else { Scope::list(&finding.list) };
+    let list = finding.list.as_deref();
+    let scope = list.map_or_else(|| sender_scope(&finding.sender), Scope::list);
     let (Ok(subject), Ok(scope)) = (Subject::parse(&finding.recipient), scope) else {
         return Ok(EntryEffect::Added);
     };
-    let from = if finding.list.is_empty() { scope.text() } else { format!("the list {}", finding.list) };
+    let from = list.map_or_else(|| scope.text(), |list| format!("the list {list}"));
     let entry = Suppression::new(subject, scope, SuppressionReason::Complaint, SOURCE, core.clock.now());
     let effect = core.registry.suppress(entry).await.map_err(|error| {
-        let (list, sender, recipient) = (&finding.list, &finding.sender, &finding.recipient);
-        tracing::error!(%list, sender, recipient, %error, "complaint could not be stored");
+        let (sender, recipient) = (&finding.sender, &finding.recipient);
+        tracing::error!(list, sender, recipient, %error, "complaint could not be stored");
         NOT_STORED
     })?;
     if effect != EntryEffect::Unchanged {
