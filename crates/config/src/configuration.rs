@@ -68,6 +68,8 @@ pub struct Config {
     pub greylist: GreylistSettings,
     /// Lists, in the order of the file.
     pub lists: Vec<ListConfig>,
+    /// Whether a list holds posts that large receivers would refuse.
+    pub lists_hold_unfit: bool,
     pub aliases: Vec<AliasInput>,
     pub classes: ClassesConfig,
     /// `[sources]`, `[sites]`, `[senders]`

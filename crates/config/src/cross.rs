@@ -2,22 +2,18 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use stentor_mail::address::normalise_domain;
-use stentor_policy::{AddressClass, ListInput, Policy, PolicyInput, Subject};
+use stentor_policy::{AddressClass, ListInput, Policy, PolicyInput, Subject, UNTRUSTED_CLIENT};
 use stentor_rules::{Conditions, Rulebook};
 
 use super::dkim::DkimConfig;
 use super::domain_reports::DmarcReportsSpot;
 use super::raw::Context;
 use super::tables::{ListSpot, Tables};
-
-/// Placeholder for a client outside all networks.
-pub(super) const ANYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Builds the policy, or reports why that is impossible.
 pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], tables: &Tables) -> Option<Arc<Policy>> {
@@ -116,7 +112,7 @@ fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
 /// Rejects lists as targets of copies: a copy would be a post that nobody sent to the list.
 fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     for to in &tables.rules.copied {
-        if let AddressClass::List(name) = policy.rcpt(ANYBODY, &to.value) {
+        if let AddressClass::List(name) = policy.rcpt(UNTRUSTED_CLIENT, &to.value) {
             let message = format!("{} is list `{name}`, and a copy is not a post: name recipients", to.value);
             context.error(to.span.clone(), message);
         }
@@ -130,7 +126,7 @@ fn passed_by(context: &Context<'_>, tables: &Tables, policy: &Policy) {
         tables.rules.rules.iter().find(|rule| names(&rule.when) || names(&rule.unless))
     };
     for alias in &tables.aliases {
-        let AddressClass::Alias(expansion) = policy.rcpt(ANYBODY, &alias.value.address) else { continue };
+        let AddressClass::Alias(expansion) = policy.rcpt(UNTRUSTED_CLIENT, &alias.value.address) else { continue };
         let found = expansion.lists.iter().find_map(|list| Some((list, asked(list)?)));
         if let Some((list, rule)) = found {
             let message = format!(
@@ -162,7 +158,7 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     let domains = domains.chain(tables.lists.iter().map(|spot| spot.value.list.settings().address.domain()));
     for domain in domains {
         let Ok(postmaster) = format!("postmaster@{domain}").parse() else { continue };
-        if matches!(policy.rcpt(ANYBODY, &postmaster), AddressClass::Refuse(_)) {
+        if matches!(policy.rcpt(UNTRUSTED_CLIENT, &postmaster), AddressClass::Refuse(_)) {
             let message = format!(
                 "mail to postmaster@{domain} is refused, but RFC 5321 section 4.5.1 requires it to be accepted; set \
                  `postmaster` in [domains]"

@@ -20,7 +20,7 @@ use super::listeners::{self, ListenConfig, Spans};
 use super::name_servers::{LOCAL, RESOLV_CONF, system_name_servers};
 use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section};
-use super::sending::{FlowContext, SendingConfig};
+use super::sending::FlowContext;
 use super::settings::{self, Origin, Settings};
 use super::{
     Places, acme, bounces, call_ahead, cross, dkim, dns_lists, domain_reports, http, log, message_authentication,
@@ -94,8 +94,6 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let queue_only = queue_only::read(&top, &sending.sources, is_list);
     let telemetry = webhooks::telemetry(top.section("telemetry"));
     top.finish();
-    let lists_hold_unfit = tables.lists.iter().any(|list| list.value.flow.hold_unfit);
-    let sending = SendingConfig { lists_hold_unfit, ..sending };
     let policy = cross::check(context, &hostname, &client_networks, &tables)?;
     let (rules, rule_tables) = tables.rules.book(policy.clone());
     cross::check_reports(context, &dmarc_reports, &rules, &dkim);
@@ -116,6 +114,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         dkim,
         message_auth,
         greylist,
+        lists_hold_unfit: tables.lists.iter().any(|list| list.value.flow.hold_unfit),
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         classes,

@@ -69,8 +69,6 @@ pub struct SendingConfig {
     pub senders: Vec<(String, FlowConfig)>,
     /// Mail of some sender is held if large receivers would refuse it.
     pub holds_unfit: bool,
-    /// So are posts of some list.
-    pub lists_hold_unfit: bool,
 }
 
 pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links: bool) -> SendingConfig {
@@ -106,7 +104,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links:
     });
     let senders: Vec<(String, FlowConfig)> = senders.collect();
     let holds_unfit = senders.iter().any(|(_, flow)| flow.hold_unfit);
-    SendingConfig { sources, sites: SiteRules::new(sites, profiles), senders, holds_unfit, lists_hold_unfit: false }
+    SendingConfig { sources, sites: SiteRules::new(sites, profiles), senders, holds_unfit }
 }
 
 /// Reads the keys that lists and senders share.

@@ -54,12 +54,18 @@ fn webhook(section: Section<'_>, name: &str, is_list: &dyn Fn(&str) -> bool) -> 
     for text in section.texts("senders").unwrap_or_default() {
         match normalise_domain(text.value) {
             Ok(domain) => senders.push(domain),
-            Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
+            Err(why) => {
+                section.context.error(text.span, format!("{:?} is not a valid domain: {why}", text.value));
+            }
         }
     }
     let enabled = section.flag("enabled", true);
     let mut batch_max = section.number("batch_max", 100, 1..=10_000) as usize;
     if format == WebhookFormat::Listmonk {
+        if section.has("batch_max") {
+            let message = "`batch_max` does not apply to format \"listmonk\": each request has one event";
+            section.context.error(section.span_of("batch_max"), message.to_owned());
+        }
         batch_max = 1;
     }
     let batch_wait_ms = section.number("batch_wait_ms", 1_000, 0..=60_000);

@@ -14,7 +14,7 @@ const PERIOD_MS: Ms = 3_600_000;
 
 /// Notices by list or sender.
 #[derive(Debug, Default)]
-pub struct HoldNotices(HashMap<Box<str>, NoticeCount>);
+pub struct HoldNoticeLimiter(HashMap<Box<str>, NoticeCount>);
 
 #[derive(Debug)]
 struct NoticeCount {
@@ -22,26 +22,26 @@ struct NoticeCount {
     since: Ms,
     notices: u32,
     /// Posts without a notice since the last one.
-    left_out: u64,
+    posts_unreported: u64,
 }
 
-impl HoldNotices {
+impl HoldNoticeLimiter {
     /// Counts a held post. Returns the number of earlier posts without a notice if one is due.
-    pub fn due(&mut self, flow: &str, now: Ms) -> Option<u64> {
+    pub fn take_notice(&mut self, flow: &str, now: Ms) -> Option<u64> {
         let Some(count) = self.0.get_mut(flow) else {
-            self.0.retain(|_, count| count.left_out > 0 || !count.is_over(now));
-            self.0.insert(flow.into(), NoticeCount { since: now, notices: 1, left_out: 0 });
+            self.0.retain(|_, count| count.posts_unreported > 0 || !count.is_over(now));
+            self.0.insert(flow.into(), NoticeCount { since: now, notices: 1, posts_unreported: 0 });
             return Some(0);
         };
         if count.is_over(now) {
             (count.since, count.notices) = (now, 0);
         }
         if count.notices == NOTICES_MAX {
-            count.left_out += 1;
+            count.posts_unreported += 1;
             return None;
         }
         count.notices += 1;
-        Some(std::mem::take(&mut count.left_out))
+        Some(std::mem::take(&mut count.posts_unreported))
     }
 }
 
@@ -58,16 +58,16 @@ mod tests {
 
     #[test]
     fn a_list_has_a_few_notices_an_hour_and_the_next_has_the_number_left_out() {
-        let mut notices = HoldNotices::default();
+        let mut notices = HoldNoticeLimiter::default();
         for _ in 0..NOTICES_MAX {
-            assert_eq!(notices.due("news", 1_000), Some(0));
+            assert_eq!(notices.take_notice("news", 1_000), Some(0));
         }
-        assert_eq!((notices.due("news", 1_000), notices.due("news", PERIOD_MS)), (None, None));
-        assert_eq!(notices.due("other", 1_000), Some(0));
-        assert_eq!(notices.due("news", PERIOD_MS + 1_000), Some(2));
-        assert_eq!(notices.due("news", PERIOD_MS + 1_001), Some(0));
+        assert_eq!((notices.take_notice("news", 1_000), notices.take_notice("news", PERIOD_MS)), (None, None));
+        assert_eq!(notices.take_notice("other", 1_000), Some(0));
+        assert_eq!(notices.take_notice("news", PERIOD_MS + 1_000), Some(2));
+        assert_eq!(notices.take_notice("news", PERIOD_MS + 1_001), Some(0));
         // Only what still counts is kept.
-        assert_eq!(notices.due("third", 9 * PERIOD_MS), Some(0));
+        assert_eq!(notices.take_notice("third", 9 * PERIOD_MS), Some(0));
         assert_eq!(notices.0.len(), 1);
     }
 }

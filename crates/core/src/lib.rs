@@ -140,7 +140,7 @@ pub struct Core {
     /// Untrusted clients that named lists beside other recipients, to limit what they can learn about who may post.
     pub poster_guesses: Mutex<Guesses>,
     /// Notices about held posts.
-    pub hold_notices: Mutex<hold_notices::HoldNotices>,
+    pub hold_notices: Mutex<hold_notices::HoldNoticeLimiter>,
     pub lists: Lists,
     pub log: Logs,
     /// Mail events, kept for a limited time.

@@ -350,33 +350,27 @@ pub fn quarantined(core: &Core, hub: &Hub, id: MessageId, now: Ms) {
     }
 }
 
-/// Reports that a rule, in words, holds a message from its acceptance on.
+/// A note of topic policy about one message.
+fn message_note<'a>(at: Ms, id: &'a str, text: &'a str) -> Record<'a> {
+    Record::Note(Note { at, id, text, topic: Topic::Policy, ..Note::default() })
+}
+
+/// Reports that a rule (`by`) holds a message from acceptance on.
 pub fn held_by_rule(core: &Core, accept: &Accept, by: &str) {
     if is_wanted(core) {
         let text = format!("{HELD_BY}{by}");
         TEXTS.with_borrow_mut(|texts| {
             let id = self::text(&mut texts.id, accept.id);
-            record(
-                core,
-                &Record::Note(Note { at: accept.accepted, id, text: &text, topic: Topic::Policy, ..Note::default() }),
-            );
+            record(core, &message_note(accept.accepted, id, &text));
         });
     }
 }
 
-/// Reports that an operator holds or releases a message. Only to the history: the log has the action, which may change
-/// many messages.
+/// Reports an operator's hold or release to the history only; the log has the action itself.
 pub fn hold_changed(core: &Core, id: MessageId, held: bool, who: &str, now: Ms) {
     if core.history.is_on() {
         let text = format!("{}{who}", if held { HELD_BY } else { RELEASED_BY });
-        let id = id.to_string();
-        core.history.append(&Record::Note(Note {
-            at: now,
-            id: &id,
-            text: &text,
-            topic: Topic::Policy,
-            ..Note::default()
-        }));
+        core.history.append(&message_note(now, &id.to_string(), &text));
     }
 }
 
@@ -583,7 +577,7 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
 pub fn post_report(core: &Core, id: MessageId, report: &ReportNote<'_>) {
     if is_wanted(core) {
         let (at, id, text) = (core.clock.now(), id.to_string(), report.write());
-        record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, ..Note::default() }));
+        record(core, &message_note(at, &id, &text));
     }
 }
 

@@ -1,6 +1,9 @@
 //! Client identity, for counting clients.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An address in no client network.
+pub const UNTRUSTED_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The address under which a client is counted: its own for IPv4; for IPv6 that of its /64, which belongs to one
 /// customer.

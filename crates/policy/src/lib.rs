@@ -33,7 +33,7 @@ mod tests;
 mod ways;
 
 pub use class::InjectorClasses;
-pub use client::counted_as;
+pub use client::{UNTRUSTED_CLIENT, counted_as};
 pub use envelope_groups::{EnvelopeKind, Group, RecipientPath};
 pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, LocalTarget, TARGETS_TOTAL_MAX, is_same_local};

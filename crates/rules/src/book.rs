@@ -1,12 +1,11 @@
 //! The configured rules and routes, and the properties that follow from them for all recipients.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::sync::Arc;
 
 use stentor_mail::address::Address;
-use stentor_policy::{AddressClass, Policy, RouteHost};
+use stentor_policy::{AddressClass, Policy, RouteHost, UNTRUSTED_CLIENT};
 use stentor_reputation::DnsList;
 
 use crate::action::RuleAction;
@@ -248,12 +247,11 @@ impl Rulebook {
             || self.relay_domains.find(&Key::new(address.as_str())).is_some()
     }
 
-    /// Whether mail of untrusted clients to the address is certainly refused. With tables that is not known here.
+    /// Whether the address is refused to untrusted clients without a table lookup; false if tables decide.
     pub fn is_refused(&self, address: &Address) -> bool {
-        const UNTRUSTED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let in_tables = self.addresses.has_tables() || !self.relay_domains.tables.is_empty();
         let is_relayed = !self.policy.is_local_domain(address.domain()) && self.is_ours(address);
-        !in_tables && !is_relayed && matches!(self.policy.rcpt(UNTRUSTED, address), AddressClass::Refuse(_))
+        !in_tables && !is_relayed && matches!(self.policy.rcpt(UNTRUSTED_CLIENT, address), AddressClass::Refuse(_))
     }
 
     /// Parses an address, or a name in the origin domain, and adds the extension.

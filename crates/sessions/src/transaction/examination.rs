@@ -27,7 +27,7 @@ const BULK_RECIPIENTS: u64 = 5_000;
 /// Maximum posts of one message that are examined: each costs a signature.
 const POSTS_MAX: usize = 50;
 
-/// What is held of a message, and why.
+/// A held post and its findings.
 pub(super) struct UnfitPost {
     /// `None`: mail of the sender to others than lists.
     pub list: Option<Arc<str>>,
@@ -50,7 +50,7 @@ impl Transaction {
     /// Begins to keep the header, if unfit mail of some list or of the sender is held. Which lists the message comes to
     /// is known at its end.
     pub(super) fn begin_examination(&mut self, settings: &Settings) {
-        if settings.config.sending.lists_hold_unfit || self.holds_for_sender(settings) {
+        if settings.config.lists_hold_unfit || self.holds_for_sender(settings) {
             self.examined_header = Some(Box::new(MessageHash::of_header()));
         }
     }
@@ -97,7 +97,7 @@ impl Transaction {
             let Some(first) = findings.first() else { continue };
             let list = list.map(|list| list.name().clone());
             let by: Box<str> = format!("hold_unfit: {}: {} ({})", first.subject, first.what, first.check.key()).into();
-            for envelope in envelopes.iter_mut().filter(|envelope| is_of(envelope, list.as_deref())) {
+            for envelope in envelopes.iter_mut().filter(|envelope| is_unheld_of_post(envelope, list.as_deref())) {
                 envelope.held_by = Some(by.clone());
             }
             for one in &findings {
@@ -109,7 +109,7 @@ impl Transaction {
         unfit
     }
 
-    /// What is examined: mail that nothing else holds or quarantines, of lists and senders with the key.
+    /// Returns the posts to examine: those of lists and senders with `hold_unfit` that nothing else holds.
     fn examined_posts<'a>(
         &self,
         core: &Arc<Core>,
@@ -122,16 +122,17 @@ impl Transaction {
             let name = envelope.list.as_deref();
             let holds = |list: &&ListConfig| list.flow.hold_unfit && Some(&**list.list.name()) == name;
             let list = name.and_then(|_| settings.config.lists.iter().find(holds));
-            if list.is_none() && (name.is_some() || !holds_for_sender) {
+            let is_examined = if name.is_some() { list.is_some() } else { holds_for_sender };
+            if !is_examined {
                 continue;
             }
-            let recipients = recipients(core, envelope);
+            let recipients = recipient_count(core, envelope);
             let has_space = posts.len() < POSTS_MAX;
             match posts.iter_mut().find(|post| post.list_name() == name) {
                 Some(post) => post.recipients += recipients,
                 None if has_space => posts.push(ExaminedPost { list, recipients }),
                 None => tracing::warn!(message = %self.id, list = name.unwrap_or_default(),
-                    "post not examined: the message comes to more than {POSTS_MAX} lists with hold_unfit"),
+                    "post not examined: the message goes to more than {POSTS_MAX} lists with hold_unfit"),
             }
         }
         posts
@@ -148,12 +149,12 @@ impl Transaction {
     }
 }
 
-/// Whether an envelope belongs to a post that is held.
-fn is_of(envelope: &NewEnvelope, list: Option<&str>) -> bool {
+/// Whether the envelope belongs to this post and nothing holds it yet.
+fn is_unheld_of_post(envelope: &NewEnvelope, list: Option<&str>) -> bool {
     envelope.list.as_deref() == list && envelope.held_by.is_none()
 }
 
-fn recipients(core: &Arc<Core>, envelope: &NewEnvelope) -> u64 {
+fn recipient_count(core: &Arc<Core>, envelope: &NewEnvelope) -> u64 {
     match (&envelope.recipients, envelope.list.as_deref()) {
         (EnvelopeRecipients::List, Some(name)) => {
             core.with(|hub, _| hub.store.receiving_subscribers(name).map_or(0, |ids| ids.len() as u64))

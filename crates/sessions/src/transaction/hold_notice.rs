@@ -16,6 +16,7 @@ use stentor_core::own::NoticeText;
 use stentor_core::{Core, Settings};
 use stentor_mail::address::Address;
 use stentor_records::escape::printable;
+use stentor_records::record::domain;
 
 use super::Transaction;
 use super::examination::UnfitPost;
@@ -28,8 +29,8 @@ const TEXT_BYTES_MAX: usize = 500;
 const MESSAGES_MAX: usize = 20;
 const FINDINGS_MAX: usize = 20;
 
-/// The held posts of a message, until it is durable.
-pub(super) struct HeldPosts {
+/// The notices about held posts of a message, until it is durable.
+pub(super) struct PendingHoldNotices {
     posts: Vec<UnfitPost>,
     /// Sender as the client gave it.
     sender: String,
@@ -41,30 +42,30 @@ struct PostsOfReader<'a> {
     reader: Address,
     posts: Vec<&'a UnfitPost>,
     /// Earlier posts without a notice.
-    left_out: u64,
+    posts_unreported: u64,
 }
 
 impl Transaction {
-    /// What to notify of once the message is durable; its queue ids are known then.
-    pub(super) fn held_posts(&mut self, posts: Vec<UnfitPost>) -> Option<HeldPosts> {
+    /// Prepares the notices; queue ids are known once the message is durable.
+    pub(super) fn pending_notices(&mut self, posts: Vec<UnfitPost>) -> Option<PendingHoldNotices> {
         if posts.is_empty() {
             return None;
         }
         let ids = self.assigned.get_or_insert_default().clone();
-        Some(HeldPosts { posts, sender: self.mail.path.as_str().to_owned(), ids })
+        Some(PendingHoldNotices { posts, sender: self.mail.path.as_str().to_owned(), ids })
     }
 }
 
-impl HeldPosts {
+impl PendingHoldNotices {
     /// Sends the notices: the message is durable.
-    pub(super) async fn notify(self, core: &Core, settings: &Settings) {
+    pub(super) async fn send(self, core: &Core, settings: &Settings) {
         let sent = async {
             for posts in self.by_reader(core, settings) {
                 self.notify_reader(core, settings, posts).await;
             }
         };
         if tokio::time::timeout(NOTICES_WAIT, Box::pin(sent)).await.is_err() {
-            tracing::warn!("a notice of a held post was not sent: it took longer than {} s", NOTICES_WAIT.as_secs());
+            tracing::warn!("notice of a held post not sent within {} s", NOTICES_WAIT.as_secs());
         }
     }
 
@@ -74,15 +75,15 @@ impl HeldPosts {
         let mut notices = core.hold_notices.lock();
         for post in &self.posts {
             let Some(reader) = reader(settings, post) else { continue };
-            let flow = post.list.as_deref().unwrap_or_else(|| domain(&self.sender));
+            let flow = name(post, &self.sender);
             let key = format!("{}{flow}", if post.list.is_some() { "list:" } else { "sender:" });
-            let Some(left_out) = notices.due(&key, core.clock.now()) else { continue };
+            let Some(posts_unreported) = notices.take_notice(&key, core.clock.now()) else { continue };
             match all.iter_mut().find(|of| of.reader == reader) {
                 Some(of) => {
                     of.posts.push(post);
-                    of.left_out += left_out;
+                    of.posts_unreported += posts_unreported;
                 }
-                None => all.push(PostsOfReader { reader, posts: vec![post], left_out }),
+                None => all.push(PostsOfReader { reader, posts: vec![post], posts_unreported }),
             }
         }
         all
@@ -91,12 +92,12 @@ impl HeldPosts {
     async fn notify_reader(&self, core: &Core, settings: &Settings, of: PostsOfReader<'_>) {
         let to = match settings.people(&of.reader, core.clock.now()).await {
             Ok(to) if to.is_empty() => {
-                return tracing::warn!(reader = %of.reader, "nobody is notified of a held post: the address has no \
-                    readers; set `owner` of the list, or `postmaster` in [domains]");
+                return tracing::warn!(reader = %of.reader, "notice of a held post not sent: the address delivers to \
+                    nobody; set `owner` of the list, or `postmaster` in [domains]");
             }
             Ok(to) => to,
             Err(refused) => {
-                return tracing::warn!(reader = %of.reader, %refused, "a notice of a held post was not sent");
+                return tracing::warn!(reader = %of.reader, %refused, "notice of a held post not sent");
             }
         };
         let ids = self.ids.get().map_or(&[][..], Vec::as_slice);
@@ -109,7 +110,7 @@ impl HeldPosts {
             text: &text(&self.sender, &of, ids),
         };
         if let Err(refused) = notice.hand_in(core).await {
-            tracing::warn!(reader = %of.reader, %refused, "a notice of a held post was not stored");
+            tracing::warn!(reader = %of.reader, %refused, "notice of a held post not stored");
         }
     }
 }
@@ -120,10 +121,6 @@ fn reader(settings: &Settings, post: &UnfitPost) -> Option<Address> {
     let owner = list.and_then(|list| list.owner.clone());
     let domain = list.map_or(&*settings.config.hostname, |list| list.address.domain());
     owner.or_else(|| format!("postmaster@{domain}").parse().ok())
-}
-
-fn domain(sender: &str) -> &str {
-    sender.rsplit_once('@').map_or("", |(_, domain)| domain)
 }
 
 /// The name of the list, or of the sender.
@@ -141,8 +138,8 @@ fn subject(sender: &str, posts: &[&UnfitPost]) -> String {
 fn text(sender: &str, of: &PostsOfReader<'_>, ids: &[AssignedId]) -> String {
     let shown = |text: &str| printable(text, TEXT_BYTES_MAX);
     let mut out = format!(
-        "A post of <{}> was accepted and is held: Gmail, Yahoo or Outlook.com\r\n\
-         would refuse it by their published rules. It is not sent before it is released.\r\n",
+        "A post from <{}> was accepted but is held: Gmail, Yahoo or Outlook.com\r\n\
+         would refuse it by their published rules. It will not be sent until it is released.\r\n",
         shown(sender)
     );
     let mut messages = Vec::new();
@@ -159,25 +156,27 @@ fn text(sender: &str, of: &PostsOfReader<'_>, ids: &[AssignedId]) -> String {
         }
         messages.extend(ids.iter().filter(|one| one.is_held && one.list.as_deref() == post.list.as_deref()));
     }
-    out.push_str("\r\nOnce this is corrected, look at the post, and release it or remove it:\r\n\r\n");
+    out.push_str("\r\nCorrect the fault or accept it, then release or remove the post:\r\n\r\n");
     for AssignedId { id, .. } in messages.iter().take(MESSAGES_MAX) {
         let _ = write!(
             out,
             "    stentor queue show {id}\r\n    stentor release --id {id}\r\n    stentor remove --id {id}\r\n\r\n"
         );
     }
-    if let Some(more) = messages.len().checked_sub(MESSAGES_MAX + 1) {
-        let _ = write!(out, "and {} more messages: `stentor mailqq` lists them.\r\n\r\n", more + 1);
+    let more = messages.len().saturating_sub(MESSAGES_MAX);
+    if more > 0 {
+        let noun = if more == 1 { "message" } else { "messages" };
+        let _ = write!(out, "and {more} more {noun}: `stentor mailqq` lists them.\r\n\r\n");
     }
-    if of.left_out > 0 {
-        let posts = if of.left_out == 1 { "post was" } else { "posts were" };
+    if of.posts_unreported > 0 {
+        let posts = if of.posts_unreported == 1 { "post has" } else { "posts have" };
         let _ = write!(
             out,
-            "{} more {posts} held since the last notice: `stentor mailqq` lists them.\r\n\r\n",
-            of.left_out
+            "{} more {posts} been held since the last notice: `stentor mailqq` lists them.\r\n\r\n",
+            of.posts_unreported
         );
     }
-    out.push_str("`stentor doctor mail` checks again what receivers look at.\r\n");
+    out.push_str("`stentor doctor mail` repeats these checks.\r\n");
     out
 }
 
@@ -210,17 +209,20 @@ mod tests {
         };
         let ids = [id(1, Some("news"), true), id(2, None, false), id(3, Some("dev"), true), id(4, Some("news"), true)];
         let (news, other) = (unfit(Some("news"), 1), unfit(None, FINDINGS_MAX + 2));
-        let of =
-            PostsOfReader { reader: "owner@example.org".parse().unwrap(), posts: vec![&news, &other], left_out: 7 };
+        let of = PostsOfReader {
+            reader: "owner@example.org".parse().unwrap(),
+            posts: vec![&news, &other],
+            posts_unreported: 7,
+        };
         let text = text("ann\u{7}@shop.example", &of, &ids);
         for part in [
-            "A post of <ann\\x07@shop.example> was accepted",
+            "A post from <ann\\x07@shop.example> was accepted but",
             "List news:\r\n\r\n  - example.org: the domain has no SPF\\x0d\\x0arecord (spf_missing)\r\n    next: publish one",
             "Mail from shop.example:",
             "and 2 more, which are in the log",
             "stentor release --id 000000000001\r\n",
             "stentor remove --id 000000000004\r\n",
-            "7 more posts were held since the last notice",
+            "7 more posts have been held since the last notice",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

@@ -57,7 +57,7 @@ use tokio::sync::oneshot;
 use self::authentication::Authentication;
 use self::dmarc_reports::DmarcOutcome;
 use self::from_rewriting::StoredAuthor;
-use self::hold_notice::HeldPosts;
+use self::hold_notice::PendingHoldNotices;
 use self::holdings::{Arrival, Pieces};
 use self::milters::MilterTransaction;
 use self::post_reports::PostReports;
@@ -113,8 +113,8 @@ pub struct Transaction {
     author: Option<StoredAuthor>,
     /// Its header, if mail that large receivers would refuse is to be held.
     examined_header: Option<Box<MessageHash>>,
-    /// What is held of it for that reason.
-    held_posts: Option<HeldPosts>,
+    /// Notices to send once it is durable.
+    hold_notices: Option<PendingHoldNotices>,
     /// Value of the field with its authentication results.
     authentication_results: Option<Box<str>>,
     /// What DMARC says about it, if that is evaluated.
@@ -310,7 +310,7 @@ impl Transaction {
             author_header: None,
             author: None,
             examined_header: None,
-            held_posts: None,
+            hold_notices: None,
             id,
             pieces: None,
             failed: None,
@@ -533,7 +533,7 @@ impl Transaction {
             }
             Ok(mut envelopes) => {
                 let unfit = Box::pin(self.hold_unfit(core, settings, &mut envelopes, end.size)).await;
-                self.held_posts = self.held_posts(unfit);
+                self.hold_notices = self.pending_notices(unfit);
                 intern_ahead(core, envelopes).await.map_err(IntakeRefusal::reply)
             }
             Err(reply) => Err(reply),
@@ -582,7 +582,7 @@ impl Transaction {
         self.note_post(core, settings, (content, &envelopes), &end.last);
         let (last, assigned) = (Arc::new(std::mem::take(&mut end.last)), self.assigned.take());
         let totals = Totals::of(&end, named);
-        let held_posts = self.held_posts.take();
+        let hold_notices = self.hold_notices.take();
         let success = self.success(content, size, &last);
         let submission = Submission {
             first: self.id,
@@ -611,8 +611,8 @@ impl Transaction {
                 }
                 self.log_nulls(core, totals, false);
                 success::report(core, success).await;
-                if let Some(held) = held_posts {
-                    Box::pin(held.notify(core, settings)).await;
+                if let Some(notices) = hold_notices {
+                    Box::pin(notices.send(core, settings)).await;
                 }
                 Reply::new(250, Enhanced::new(2, 0, 0), format!("Ok: queued as {}", self.id))
             }

@@ -134,7 +134,7 @@ fn the_log_has_a_held_post_that_nobody_is_notified_of() {
     let builder = builder(&lab).list("bare", &[TO]).set("lists.bare.hold_unfit", "true");
     let server = builder.set("sources.out.address", "\"127.0.0.1\"").start();
     server.smtp().send("ed@home.example", &["bare@lists.test"], &message("ed@home.example")).expect(250);
-    server.wait_log(&["nobody is notified of a held post", "postmaster@lists.test"]);
+    server.wait_log(&["notice of a held post not sent: the address delivers to nobody", "postmaster@lists.test"]);
     assert_eq!(held(&server).len(), 1);
 }
 
