@@ -30,8 +30,8 @@ pub struct NewSuppressions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Refuse all entries if a list of a scope is not configured (default: add them, with a remark).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub known_lists_only: Option<bool>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub known_lists_only: bool,
 }
 
 /// An entry to add.

@@ -60,7 +60,7 @@ fn requests_round_trip() {
         Request::Suppression(SuppressionRequest::Add(NewSuppressions {
             entries: vec![NewSuppression { subject: "a@b".to_owned(), expires: Some(7), ..NewSuppression::default() }],
             source: Some("import".to_owned()),
-            known_lists_only: Some(true),
+            known_lists_only: true,
         })),
         Request::Suppression(SuppressionRequest::Remove(SuppressionRemoval {
             entries: vec![SuppressionName::of("a@b", "everything")],

@@ -30,8 +30,8 @@ pub use crate::signing::{DomainSigners, SigningFailure, SigningRequest};
 
 /// Body hashes kept, about 200 octets each.
 const BODIES_MAX: NonZero<usize> = NonZero::new(4_096).unwrap();
-/// While one copy is signed, headers of others are read, and the answers to others wait to be given together
-/// ([`super::signing`]).
+/// Copies per CPU being signed, having their header read, or waiting for an answer that is given together with others
+/// ([`super::signing`]). With one turn per CPU a quarter of the CPU time was idle.
 const TURNS_PER_CPU: usize = 12;
 /// Usual domains that sign a copy: author's, list's, and one for complaints.
 const SIGNING_USUAL: usize = 3;

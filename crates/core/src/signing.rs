@@ -1,11 +1,10 @@
-//! Requests for DKIM signatures, and the threads that make them, one for each CPU.
+//! DKIM signing threads, one per CPU, and the requests they serve.
 //!
-//! Promise: sessions go on while their copies are signed, in the order of the requests. A thread takes the next request
-//! without being woken while any waits, and never are more threads at work than there are CPUs. Callers limit how many
-//! requests wait.
+//! Promise: requests are signed in order, on at most one thread per CPU, and no session blocks meanwhile. A busy thread
+//! takes the next request without a wake-up. Callers limit the number of waiting requests.
 //!
-//! The threads start with the first request and end when this is dropped. Failure: if they cannot be started, the
-//! request fails, and the next one tries again.
+//! Threads start with the first request and end when [`SigningThreads`] is dropped. Failure: if they cannot be started,
+//! the request fails and the next one tries again.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -48,8 +47,8 @@ impl From<&DkimDomain> for DomainSigners {
 pub enum SigningFailure {
     #[error(transparent)]
     Sign(#[from] SignError),
-    #[error("no thread for signatures can be started: {0}")]
-    Thread(std::io::Error),
+    #[error("cannot start a signing thread: {0}")]
+    Thread(io::Error),
     #[error("the server is stopping")]
     Stopping,
 }
@@ -81,7 +80,7 @@ struct SigningJob {
     answer: oneshot::Sender<Result<Vec<u8>, SignError>>,
 }
 
-/// See the module.
+/// Starts the signing threads and passes requests to them.
 #[derive(Default)]
 pub struct SigningThreads(OnceCell<Sender<SigningJob>>);
 
@@ -114,6 +113,49 @@ fn run(waiting: &Receiver<SigningJob>) {
         if signed.len() >= ANSWERS_MAX || waiting.is_empty() {
             // A session that has ended meanwhile needs no answer.
             signed.drain(..).for_each(|(answer, fields)| drop(answer.send(fields)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_dkim::{Algorithm, MessageHash, SigningKey};
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// More requests than threads, so that answers are given together.
+    #[tokio::test]
+    async fn each_of_many_requests_gets_its_own_answer() {
+        let mut message = MessageHash::default();
+        message.push(b"From: a@example.org\r\n\r\nHi\r\n");
+        let (header, body) = message.finish();
+        let key = Arc::new(SigningKey::generate(Algorithm::Ed25519Sha256).unwrap().key);
+        let signers: Arc<[Signer]> = [Signer { domain: "example.org".into(), selector: "s".into(), key }].into();
+        let threads = Arc::new(SigningThreads::default());
+        let mut requests = JoinSet::new();
+        for n in 0..200 {
+            let is_signable = n % 3 > 0;
+            let signers = vec![DomainSigners { signers: signers.clone(), expire_s: None }];
+            let header = if is_signable { header.clone() } else { b"To: x\r\n".to_vec() };
+            let request = SigningRequest { header, body, signers, now_s: n, valid_until_s: 1_000 };
+            let threads = threads.clone();
+            requests.spawn(async move { (n, is_signable, threads.sign(request).await) });
+        }
+        while let Some(answered) = requests.join_next().await {
+            let (n, is_signable, answer) = answered.unwrap();
+            match answer {
+                Ok(fields) => {
+                    let text = String::from_utf8(fields).unwrap();
+                    assert!(is_signable && text.contains(&format!("t={n};")), "{n}: {text}");
+                }
+                Err(failure) => {
+                    assert!(
+                        !is_signable && matches!(failure, SigningFailure::Sign(SignError::NoFrom)),
+                        "{n}: {failure}"
+                    );
+                }
+            }
         }
     }
 }

@@ -387,6 +387,10 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&ControlReply) ->
             server,
             &match request {
                 Request::QueueShow { id, .. } | Request::QuarantineShow { id } => server.left(*id, problem),
+                Request::Suppression(SuppressionRequest::Add(_)) if problem.code == ErrorCode::NotFound => {
+                    let hint = "(`--force` adds entries for a list that is not configured yet)";
+                    Problem { text: format!("{} {hint}", problem.text), ..problem }
+                }
                 _ => problem,
             },
         )),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_config::keys::{hash, hex, random_text, sha256};
+use stentor_config::settings::quoted;
 
 use crate::asking::fail;
 use crate::output::{done, print};
@@ -32,7 +33,7 @@ pub fn token_command(new: &NewToken) -> ExitCode {
     eprintln!("The token; it is not stored and not shown again:");
     let shown = print(&format!("{token}\n"));
     eprintln!(
-        "For the end of the configuration; if [http] has `tokens` already, add only the last line to them:\n\
+        "Append to the configuration. If [http] already has `tokens`, add only the last line to them:\n\
          [http.tokens]\n{} = \"{prefix}sha256:{hash}\"",
         key(&new.name)
     );
@@ -42,7 +43,7 @@ pub fn token_command(new: &NewToken) -> ExitCode {
 /// A key of TOML, in quotes if it needs them.
 fn key(name: &str) -> String {
     let is_bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-    if is_bare { name.to_owned() } else { format!("{name:?}") }
+    if is_bare { name.to_owned() } else { quoted(name) }
 }
 
 /// Reads a password and prints its hash.

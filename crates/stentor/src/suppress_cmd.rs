@@ -143,7 +143,7 @@ struct AddArgs {
     /// Free text, kept with the entry.
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
-    /// Also for a list that is not configured yet.
+    /// Add entries even if the list is not configured.
     #[arg(long, requires = "list")]
     force: bool,
     #[command(flatten)]
@@ -257,7 +257,7 @@ fn add(AddArgs { subjects, scope, cause, note, force, server }: AddArgs) -> Exit
         ..NewSuppression::default()
     };
     let entries = subjects.into_iter().map(entry).collect();
-    send(&server, SuppressionRequest::Add(NewSuppressions { entries, source: None, known_lists_only: Some(!force) }))
+    send(&server, SuppressionRequest::Add(NewSuppressions { entries, source: None, known_lists_only: !force }))
 }
 
 fn import(args: &ImportArgs) -> ExitCode {
@@ -403,7 +403,7 @@ impl Part {
         let entries = std::mem::take(&mut self.entries);
         let count = entries.len() as u64;
         let source = entries.first().and_then(|entry| entry.source.clone());
-        let request = SuppressionRequest::Add(NewSuppressions { entries, source, known_lists_only: None });
+        let request = SuppressionRequest::Add(NewSuppressions { entries, source, known_lists_only: false });
         if let ControlReply::Done { count: Some(changed), remarks, .. } = client.ask(&Request::Suppression(request))? {
             self.changed += changed;
             self.remarks.extend(remarks.into_iter().take(ERRORS_MAX.saturating_sub(self.remarks.len())));

@@ -58,9 +58,8 @@ async fn add(core: &Arc<Core>, new: NewSuppressions, peer: &Requester) -> Result
     }
     let keys = entries.iter().map(|entry| &entry.key);
     let remarks = Vec::from_iter(unknown_list(core, keys));
-    if let Some(unknown) = remarks.first().filter(|_| known_lists_only == Some(true)) {
-        let text = format!("{unknown}; nothing was added; `suppress add --force` adds entries for a list to come");
-        return Err(Problem::new(ErrorCode::NotFound, text));
+    if let Some(unknown) = remarks.first().filter(|_| known_lists_only) {
+        return Err(Problem::new(ErrorCode::NotFound, format!("nothing was added: {unknown}")));
     }
     let remark = format!("{}{}", expired_remark(expired), appended(&remarks));
     let words = entries.first().filter(|_| given == 1).map(|entry| words(&entry.key));

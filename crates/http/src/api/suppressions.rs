@@ -288,7 +288,7 @@ impl Importer<'_> {
         let entries: Vec<_> = part.map(|entry| addition(&entry)).collect();
         let count = entries.len() as u64;
         let source = Some(self.source.clone());
-        let request = SuppressionRequest::Add(NewSuppressions { entries, source, known_lists_only: None });
+        let request = SuppressionRequest::Add(NewSuppressions { entries, source, known_lists_only: false });
         match self.http.ask(Request::Suppression(request), self.peer.clone()).await {
             ControlReply::Done { count: changed, remarks, .. } => {
                 self.result.changed += changed.unwrap_or_default();

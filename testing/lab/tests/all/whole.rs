@@ -121,10 +121,6 @@ async fn commands_of_the_binary() {
     };
     stentor_lab::cli::run_scenario(&path, &options).await.expect("runs");
     assert_eq!(std::fs::read(directory.path().join("dump")).expect("written"), b"");
-    let folder = directory.path().join("kept");
-    let options = stentor_lab::cli::RunOptions { keep: Some(folder.clone()), ..options };
-    stentor_lab::cli::run_scenario(&path, &options).await.expect("runs");
-    assert!(folder.is_dir(), "for the copies");
     let missing = directory.path().join("missing.toml");
     let error = stentor_lab::cli::run_scenario(&missing, &options).await.expect_err("missing").to_string();
     assert!(error.contains("missing.toml"), "{error}");

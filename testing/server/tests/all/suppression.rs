@@ -149,7 +149,11 @@ fn answers_name_what_there_is_instead() {
     let added = |arguments: &[&str]| run(&server, &[&["suppress", "add"], arguments].concat()).1;
     assert_eq!(added(&["bob@x.example", "--list", "news"]), "bob@x.example for list news is suppressed\n");
     let (code, unknown) = run(&server, &["suppress", "add", "bob@x.example", "--list", "nws"]);
-    assert!(code == Some(3) && unknown.contains("there is no list nws; did you mean news?; nothing was"), "{unknown}");
+    assert!(
+        code == Some(3)
+            && unknown.contains("nothing was added: there is no list nws; did you mean news? (`--force` adds"),
+        "{unknown}"
+    );
     assert_eq!(run(&server, &["suppress", "show", "bob@x.example", "--json"]).1.matches("list:").count(), 1);
     let forced = added(&["bob@x.example", "--list", "nws", "--force"]);
     assert!(forced.contains("is suppressed; there is no list nws"), "{forced}");
