@@ -231,7 +231,9 @@ impl ComplaintRates {
             }
             self.providers.insert(to.into(), provider.as_str().into());
         }
-        let names = CountedNames { list: attempt.list, sender: domain(attempt.from), provider: &provider };
+        // Anybody may have written the sender of a stranger's mail.
+        let sender = if attempt.is_of_stranger { "" } else { domain(attempt.from) };
+        let names = CountedNames { list: attempt.list, sender, provider: &provider };
         let count = ComplaintCount { delivered: attempt.to.len() as u64, ..ComplaintCount::default() };
         self.count(attempt.at, names, count);
     }

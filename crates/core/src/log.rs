@@ -118,6 +118,7 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &AcceptanceFacts) {
                 client: accept.origin.split(' ').next().and_then(|client| client.parse().ok()),
                 proto: taken.proto,
                 is_bulk: accept.class == Class::Bulk,
+                is_of_stranger: accept.list.is_none() && core.settings().is_strangers(&accept.origin),
                 list: accept.list.as_deref().unwrap_or_default(),
                 policy: &taken.policy,
                 tls: match taken.tls {
@@ -186,6 +187,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 size: assignment.size,
                 is_bulk: assignment.is_bulk,
                 is_repeated: false,
+                is_of_stranger: is_of_stranger(core, assignment),
                 recoded: assignment.recoded,
                 unreached: None,
             };
@@ -193,6 +195,16 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
             from = to;
         }
     });
+}
+
+/// Whether anybody may have written the sender. A list's sender is the list's own.
+fn is_of_stranger(core: &Core, assignment: &Assignment) -> bool {
+    let is_untrusted = |client| !core.settings().policy.is_trusted(client);
+    assignment.list.is_empty() && assignment.client.is_some_and(is_untrusted)
+}
+
+fn is_message_of_stranger(core: &Core, message: &Message) -> bool {
+    message.list().is_none() && core.settings().is_strangers(message.origin())
 }
 
 /// Looks for our reputation in failed replies. Mail for mailboxes of this machine says nothing about it.
@@ -237,6 +249,7 @@ pub struct GivenUpRcpts {
     accepted: Ms,
     size: u64,
     is_bulk: bool,
+    is_of_stranger: bool,
     to: Vec<String>,
 }
 
@@ -255,6 +268,7 @@ impl GivenUpRcpts {
                 accepted: message.accepted(),
                 size: message.size(),
                 is_bulk: message.class() == Class::Bulk,
+                is_of_stranger: is_message_of_stranger(core, message),
                 to: failures.iter().map(|failure| hub.store.book.text(failure.id).to_owned()).collect(),
             })
         })
@@ -289,6 +303,7 @@ impl GivenUpRcpts {
                         reply: &failure.text,
                         size: this.size,
                         is_bulk: this.is_bulk,
+                        is_of_stranger: this.is_of_stranger,
                         ..Attempt::default()
                     }),
                 );
@@ -414,6 +429,7 @@ fn without_host(core: &Core, message: &Message, to: &[&str], outcome: HostlessOu
                 reply,
                 size: message.size(),
                 is_bulk: message.class() == Class::Bulk,
+                is_of_stranger: is_message_of_stranger(core, message),
                 ..Attempt::default()
             }),
         );

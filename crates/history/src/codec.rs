@@ -124,7 +124,7 @@ impl<'e> Encoder<'e> {
         self.text(r.client_host);
         self.ip(r.client);
         self.text(r.proto);
-        self.number(u64::from(r.is_bulk));
+        self.number(u64::from(r.is_bulk) | u64::from(r.is_of_stranger) << 1);
         self.text(r.list);
         self.text(r.policy);
         self.text(r.tls);
@@ -166,7 +166,8 @@ impl<'e> Encoder<'e> {
         self.text(r.tls);
         self.number(r.size);
         let recoded = u64::from(r.recoded.seven_bit) << 2 | u64::from(r.recoded.lines) << 3;
-        self.number(u64::from(r.is_bulk) | u64::from(r.is_repeated) << 1 | recoded);
+        let of_stranger = u64::from(r.is_of_stranger) << 4;
+        self.number(u64::from(r.is_bulk) | u64::from(r.is_repeated) << 1 | recoded | of_stranger);
         if let Some(unreached) = &r.unreached {
             self.unreached(unreached);
         }
@@ -406,7 +407,7 @@ impl<'a> Fields<'_, 'a> {
     }
 
     fn accepted(&mut self, at: Ms) -> Option<Accepted<'a>> {
-        Some(Accepted {
+        let mut accepted = Accepted {
             at,
             id: self.text()?,
             from: self.text()?,
@@ -416,15 +417,14 @@ impl<'a> Fields<'_, 'a> {
             client_host: self.text()?,
             client: self.ip().ok()?,
             proto: self.text()?,
-            is_bulk: self.number()? & 1 != 0,
-            list: self.text()?,
-            policy: self.text()?,
-            tls: self.text()?,
-            named: self.addresses()?,
-            marks: self.literal()?,
-            orig_from: self.literal()?,
-            user: self.literal()?,
-        })
+            ..Accepted::default()
+        };
+        let flags = self.number()?;
+        (accepted.is_bulk, accepted.is_of_stranger) = (flags & 1 != 0, flags & 2 != 0);
+        (accepted.list, accepted.policy, accepted.tls) = (self.text()?, self.text()?, self.text()?);
+        (accepted.named, accepted.marks) = (self.addresses()?, self.literal()?);
+        (accepted.orig_from, accepted.user) = (self.literal()?, self.literal()?);
+        Some(accepted)
     }
 
     fn addresses(&mut self) -> Option<To<'a>> {
@@ -461,7 +461,8 @@ impl<'a> Fields<'_, 'a> {
             ..Attempt::default()
         };
         let flags = self.number()?;
-        (attempt.is_bulk, attempt.is_repeated) = (flags & 1 != 0, flags & 2 != 0);
+        (attempt.is_bulk, attempt.is_repeated, attempt.is_of_stranger) =
+            (flags & 1 != 0, flags & 2 != 0, flags & 16 != 0);
         attempt.recoded = WireChanges { seven_bit: flags & 4 != 0, lines: flags & 8 != 0 };
         if !self.rest.is_empty() {
             attempt.unreached = Some(Box::new(self.unreached()?));

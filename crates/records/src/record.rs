@@ -39,6 +39,8 @@ pub struct Accepted<'a> {
     /// `ESMTP`, `SMTP`, `local`, ...
     pub proto: &'a str,
     pub is_bulk: bool,
+    /// As in [`Attempt`].
+    pub is_of_stranger: bool,
     /// The list; empty if the message is not a list's post.
     pub list: &'a str,
     /// The matching policy rule, in words.
@@ -117,6 +119,8 @@ pub struct Attempt<'a> {
     pub recoded: WireChanges,
     /// Whether this is a repetition, written by a start that could not know whether the first record was kept.
     pub is_repeated: bool,
+    /// Whether an untrusted client handed the message in and no list sends it: anybody may have written `from`.
+    pub is_of_stranger: bool,
     /// Set for a session or look-up that failed before any copy was tried: there is neither id nor recipient.
     pub unreached: Option<Box<Unreached<'a>>>,
 }

@@ -65,6 +65,7 @@ fn record(raw: &Raw) -> Record<'_> {
             client: raw.ip,
             proto: t(4),
             is_bulk: n[2] % 2 == 0,
+            is_of_stranger: n[2] % 3 == 0,
             list: t(5),
             policy: t(6),
             tls: t(7),
@@ -93,6 +94,7 @@ fn record(raw: &Raw) -> Record<'_> {
             size: n[4],
             is_bulk: n[5] % 2 == 0,
             is_repeated: n[6] % 2 == 0,
+            is_of_stranger: n[6] % 3 == 0,
             recoded: WireChanges { seven_bit: n[6] % 3 == 0, lines: n[6] % 5 == 0 },
             unreached: (n[7] % 3 == 0).then(|| {
                 let domains = raw.to.iter().map(|domain| (domain.as_str(), n[9])).collect();

@@ -9,7 +9,7 @@ use stentor_config::keys::hex;
 use stentor_config::{Kind, WebhookConfig};
 use stentor_history::Position;
 use stentor_records::health::read_note;
-use stentor_records::record::{Note, Record, Stat, Topic, domain};
+use stentor_records::record::{Attempt, Note, Record, Stat, Topic, domain};
 
 /// The kind of event for an attempt.
 fn kind(stat: Stat) -> Kind {
@@ -40,6 +40,11 @@ pub(super) fn is_of(config: &WebhookConfig, list: &str, sender_domain: &str) -> 
     is_any
         || config.lists.iter().any(|own| own == list)
         || config.senders.iter().any(|own| own.eq_ignore_ascii_case(sender_domain))
+}
+
+/// The envelope sender; empty if anybody may have written it, so that nobody can make events for another's endpoint.
+pub(super) fn proven_sender<'a>(attempt: &Attempt<'a>) -> &'a str {
+    if attempt.is_of_stranger { "" } else { attempt.from }
 }
 
 /// The report in a note, if the endpoint selected such mail.
@@ -120,8 +125,9 @@ struct Event<'a> {
 /// The event of a record, if the endpoint wants it; `next` is the position after the record.
 pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position) -> Option<Value> {
     let (kind, list, from) = match record {
+        Record::Accepted(accepted) if accepted.is_of_stranger => (Kind::Accepted, "", ""),
         Record::Accepted(accepted) => (Kind::Accepted, accepted.list, accepted.from),
-        Record::Attempt(attempt) => (kind(attempt.stat), attempt.list, attempt.from),
+        Record::Attempt(attempt) => (kind(attempt.stat), attempt.list, proven_sender(attempt)),
         Record::Refused(refused) => (Kind::Refused, "", refused.from),
         Record::Note(note) => return of_note(config, note, next),
         Record::Machine(_) => return None,

@@ -14,7 +14,7 @@ use stentor_history::Position;
 use stentor_mail::reply::Enhanced;
 use stentor_records::record::{Attempt, Record, Stat, domain};
 
-use super::event::{id, is_of, report};
+use super::event::{id, is_of, proven_sender, report};
 
 /// Name of this server in listmonk's list of bounces.
 const SOURCE: &str = "stentor";
@@ -74,8 +74,8 @@ fn of_attempt(config: &WebhookConfig, rules: &BounceRules, attempt: &Attempt<'_>
         Stat::Expired => Kind::Expired,
         _ => return None,
     };
-    let is_wanted = config.events.contains(&kind) && is_of(config, attempt.list, domain(attempt.from));
-    if !is_wanted || !attempt.is_given_up() {
+    let is_wanted = config.events.contains(&kind) && is_of(config, attempt.list, domain(proven_sender(attempt)));
+    if attempt.is_of_stranger || !is_wanted || !attempt.is_given_up() {
         return None;
     }
     let [recipient] = &*attempt.to else { return None };

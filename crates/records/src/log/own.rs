@@ -154,6 +154,7 @@ fn accepted<'a>(entry: &'a Entry<'_>, relay: &'a Relay<'_>, at: Ms) -> Accepted<
         marks: &entry.marks,
         orig_from: &entry.orig_from,
         user: &entry.user,
+        ..Accepted::default()
     }
 }
 

@@ -208,8 +208,12 @@ fn listmonk_records_bounces_of_people_alone() {
         ("senders", "[\"manager.test\"]"),
     ];
     let builder = in_front_of(&manager, &host, "tagged").file("listmonk.authorization", b"token stentor:abc\n");
+    let builder = builder.set("domains.relay", "[\"manager.test\", \"host.example\"]");
     let server = hook(builder, "listmonk", &listmonk, &keys).start();
     wait_begun(&server, &["listmonk"]);
+    // Anybody may write this sender.
+    server.connect_from("127.0.0.2").greeted().send(SENDER, &["gone@host.example"], POST.as_bytes()).expect(250);
+    server.wait_empty();
     // listmonk hands in a message for each subscriber.
     for name in ["listed", "gone", "ann", "bob"] {
         server.smtp().send(SENDER, &[&format!("{name}@host.example")], POST.as_bytes()).expect(250);
