@@ -5,6 +5,9 @@
 //! examined, also one within another list or behind an alias, up to [`POSTS_MAX`]. Without the key the header is not
 //! kept and no look-up is made.
 //!
+//! Bound: held mail never expires, and anybody may post to an open list or under a member's name. While
+//! [`HELD_MAX`] messages are held, an unfit post of an untrusted client gets 451.
+//!
 //! Failure: a question that the DNS does not answer within `timeout_s` of `[message_authentication]` never holds a
 //! message.
 
@@ -18,6 +21,7 @@ use stentor_core::{Core, Settings};
 use stentor_dkim::MessageHash;
 use stentor_examination::{OutgoingPost, refusals};
 use stentor_identity::IdentityFinding;
+use stentor_mail::reply::{Enhanced, Reply};
 use tokio::time::Instant;
 
 use super::Transaction;
@@ -26,6 +30,9 @@ use super::Transaction;
 const BULK_RECIPIENTS: u64 = 5_000;
 /// Maximum posts of one message that are examined: each costs a signature.
 const POSTS_MAX: usize = 50;
+/// Held messages from which on untrusted clients cannot add unfit posts.
+const HELD_MAX: usize = 200;
+const MANY_HELD: Reply = Reply::fixed(451, Enhanced::new(4, 7, 1), "Too many posts are held, try again later");
 
 /// A held post and its findings.
 pub(super) struct UnfitPost {
@@ -63,17 +70,20 @@ impl Transaction {
     }
 
     /// Holds those envelopes of the complete message of `size` octets that large receivers would refuse.
+    ///
+    /// # Errors
+    /// Too many messages are held.
     pub(super) async fn hold_unfit(
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
         envelopes: &mut [NewEnvelope],
         size: u64,
-    ) -> Vec<UnfitPost> {
-        let Some(header) = self.examined_header.take() else { return Vec::new() };
+    ) -> Result<Vec<UnfitPost>, Reply> {
+        let Some(header) = self.examined_header.take() else { return Ok(Vec::new()) };
         let posts = self.examined_posts(core, settings, envelopes);
         if posts.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let (header, _) = header.finish();
         let until = Instant::now() + Duration::from_millis(settings.config.message_auth.timeout_ms);
@@ -106,7 +116,10 @@ impl Transaction {
             }
             unfit.push(UnfitPost { list, findings });
         }
-        unfit
+        if !unfit.is_empty() && !self.is_of_trusted() && core.with(|hub, _| hub.store.held()) >= HELD_MAX {
+            return Err(MANY_HELD);
+        }
+        Ok(unfit)
     }
 
     /// Returns the posts to examine: those of lists and senders with `hold_unfit` that nothing else holds.

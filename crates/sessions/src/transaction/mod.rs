@@ -531,11 +531,13 @@ impl Transaction {
                 success::report(core, success).await;
                 return self.for_nobody(core, settings, &end, named);
             }
-            Ok(mut envelopes) => {
-                let unfit = Box::pin(self.hold_unfit(core, settings, &mut envelopes, end.size)).await;
-                self.hold_notices = self.pending_notices(unfit);
-                intern_ahead(core, envelopes).await.map_err(IntakeRefusal::reply)
-            }
+            Ok(mut envelopes) => match Box::pin(self.hold_unfit(core, settings, &mut envelopes, end.size)).await {
+                Ok(unfit) => {
+                    self.hold_notices = self.pending_notices(unfit);
+                    intern_ahead(core, envelopes).await.map_err(IntakeRefusal::reply)
+                }
+                Err(reply) => Err(reply),
+            },
             Err(reply) => Err(reply),
         };
         match envelopes {

@@ -14,6 +14,8 @@ const CHIEF: &str = "chief@one.example";
 const SECTION: &str = "[domains]\npostmaster = \"chief@one.example\"\n[senders.\"shop.example\"]\nhold_unfit = true\n";
 /// Of `hold_notices` in crates/core.
 const NOTICES_MAX: usize = 5;
+/// Of `examination` in crates/sessions.
+const HELD_MAX: usize = 200;
 
 /// No name has an SPF record, and nothing is signed.
 fn lab() -> TestLab {
@@ -174,4 +176,21 @@ fn trace_and_queue_show_who_held_and_released_a_message_and_when() {
         let text = server.operator_text(&["trace", &id]);
         text.contains("held by uid=") && text.contains("held by an operator")
     });
+}
+
+/// Held posts never expire, and anybody may write a subscriber's name.
+#[test]
+fn untrusted_clients_cannot_add_held_posts_without_end() {
+    let lab = lab();
+    let server = with(lists(&lab), &[], SECTION);
+    let wire = message("ed@home.example");
+    let stranger = |to: &str| server.connect_from("127.0.0.2").greeted().send("ed@home.example", &[to], &wire);
+    stranger("bare@lists.test").expect(250);
+    let mut trusted = server.smtp();
+    for _ in 0..HELD_MAX {
+        trusted.send("ed@home.example", &["bare@lists.test"], &wire).expect(250);
+    }
+    stranger("bare@lists.test").expect_text("451 4.7.1 Too many posts are held");
+    stranger("open@lists.test").expect(250);
+    assert_eq!(held(&server).len(), HELD_MAX + 1);
 }
