@@ -43,7 +43,7 @@ struct CachedSummary {
 impl CachedSummary {
     fn is_usable(&self, modified_at: SystemTime, now: SystemTime) -> bool {
         // A clock that went backwards keeps nothing for long.
-        let is_fresh = self.fresh_until.duration_since(now).is_ok_and(|left| left <= FRESH_MAX);
+        let is_fresh = self.fresh_until > now && self.fresh_until <= now + FRESH_MAX;
         is_fresh || self.modified_at == modified_at
     }
 }
