@@ -32,7 +32,7 @@ enum Command {
         /// Write the certificate of the CA that signed the hosts' certificates.
         #[arg(long, value_name = "FILE")]
         ca: Option<PathBuf>,
-        /// Write each copy to a file in this folder as it arrives, the first 10,000.
+        /// Write each copy with its return path to a file in this new or empty folder as it arrives, the first 10,000.
         #[arg(long, value_name = "FOLDER")]
         keep: Option<PathBuf>,
     },

@@ -111,7 +111,7 @@ pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabEr
         std::fs::write(path, crate::tls::ca_pem())?;
     }
     if let Some(folder) = &options.keep {
-        std::fs::create_dir_all(folder).map_err(|source| LabError::Read { path: folder.clone(), source })?;
+        create_empty(folder)?;
     }
     let mode = if options.keep.is_some() { Mode::Bodies } else { options.mode };
     let lab = Lab::start_with(scenario, mode).await?;
@@ -126,6 +126,15 @@ pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabEr
     say(&serde_json::json!(lab.stats()).to_string())?;
     lab.stop().await;
     Ok(())
+}
+
+/// Creates the folder of `--keep`. Copies are numbered from 1 in each run, so those of an earlier run would be mixed up
+/// with them or overwritten: a folder with files is refused.
+fn create_empty(folder: &Path) -> Result<(), LabError> {
+    let failed = |source| LabError::Read { path: folder.to_owned(), source };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let mut files = std::fs::read_dir(folder).map_err(failed)?;
+    if files.next().is_some() { Err(LabError::FolderNotEmpty(folder.to_owned())) } else { Ok(()) }
 }
 
 /// Writes `n` of the scenario's subscribers, one a line; with `reachable_only` those that must get a copy.
@@ -197,7 +206,8 @@ async fn watch(recorder: &Recorder, options: &RunOptions) -> Result<(), LabError
     dump(recorder, options)
 }
 
-/// Writes the copies after the first `kept` to files, as `00001-RECIPIENT.eml`. Returns how many are written.
+/// Writes the copies after the first `kept` to files, as `00001-RECIPIENT.eml`. Returns how many are written. A file
+/// begins with the envelope, as a mailbox would have it: `Return-Path` (RFC 5321 section 4.4) and `Delivered-To`.
 pub fn write_copies(recorder: &Recorder, folder: &Path, kept: usize) -> Result<usize, LabError> {
     let copies = recorder.copies_after(kept, KEPT_MAX.saturating_sub(kept));
     for (number, copy) in copies.iter().enumerate() {
@@ -205,7 +215,8 @@ pub fn write_copies(recorder: &Recorder, folder: &Path, kept: usize) -> Result<u
         let recipient: String =
             copy.recipient.chars().map(|c| if is_plain(c) { c } else { '_' }).take(RECIPIENT_CHARS_MAX).collect();
         let path = folder.join(format!("{:05}-{recipient}.eml", kept + number + 1));
-        std::fs::write(path, copy.body.as_deref().unwrap_or_default())?;
+        let envelope = format!("Return-Path: <{}>\r\nDelivered-To: {}\r\n", copy.sender, copy.recipient);
+        std::fs::write(path, [envelope.as_bytes(), copy.body.as_deref().unwrap_or_default()].concat())?;
     }
     Ok(kept + copies.len())
 }

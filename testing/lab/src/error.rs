@@ -19,6 +19,9 @@ pub enum LabError {
     /// More host addresses than file descriptors.
     #[error("{needed} listening addresses need more file descriptors than the limit of {limit}; raise it (ulimit -n)")]
     Descriptors { needed: u64, limit: u64 },
+    /// The folder of `--keep` has files.
+    #[error("{0}: folder not empty; name a new folder for the copies, or remove its files")]
+    FolderNotEmpty(PathBuf),
     /// The sink's store cannot be opened.
     #[error("the store: {0}")]
     Store(io::Error),

@@ -40,7 +40,10 @@ async fn copies_are_written_to_files_of_their_recipients() {
         std::fs::read_dir(folder.path()).expect("read").map(|file| file.expect("read").file_name()).collect();
     names.sort();
     assert_eq!(names, ["00001-ann@x.eml", "00002-.._b@x.eml"]);
-    assert_eq!(std::fs::read_to_string(folder.path().join("00001-ann@x.eml")).expect("read"), MESSAGE);
+    let kept = std::fs::read_to_string(folder.path().join("00001-ann@x.eml")).expect("read");
+    let (envelope, message) = kept.split_once("Delivered-To: ann@x\r\n").expect("an envelope");
+    assert!(envelope.starts_with("Return-Path: <") && envelope.ends_with(">\r\n"), "{envelope:?}");
+    assert_eq!(message, MESSAGE);
 }
 
 #[tokio::test]
@@ -121,6 +124,12 @@ async fn commands_of_the_binary() {
     };
     stentor_lab::cli::run_scenario(&path, &options).await.expect("runs");
     assert_eq!(std::fs::read(directory.path().join("dump")).expect("written"), b"");
+    let folder = directory.path().join("kept");
+    let options = stentor_lab::cli::RunOptions { keep: Some(folder.clone()), ..options };
+    std::fs::create_dir(&folder).expect("made");
+    std::fs::write(folder.join("00001-ann@x.eml"), "of an earlier run").expect("written");
+    let error = stentor_lab::cli::run_scenario(&path, &options).await.expect_err("a copy").to_string();
+    assert!(error.contains("kept: folder not empty"), "{error}");
     let missing = directory.path().join("missing.toml");
     let error = stentor_lab::cli::run_scenario(&missing, &options).await.expect_err("missing").to_string();
     assert!(error.contains("missing.toml"), "{error}");
