@@ -10,6 +10,7 @@ use stentor_mail::address::normalise_domain;
 use stentor_policy::{AddressClass, ListInput, Policy, PolicyInput, Subject, UNTRUSTED_CLIENT};
 use stentor_rules::{Conditions, Rulebook};
 
+use super::diagnose::Spot;
 use super::dkim::DkimConfig;
 use super::domain_reports::DmarcReportsSpot;
 use super::raw::Context;
@@ -52,8 +53,24 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
     }
 }
 
-/// Warns of lists whose unsubscribe links no signature covers (RFC 8058 section 3.1).
-pub(super) fn check_links_signed(context: &Context<'_>, tables: &Tables, dkim: &[DkimConfig]) {
+/// Warns of lists and sender domains whose unsubscribe links no signature covers (RFC 8058 section 3.1). `senders`:
+/// sender domains with links.
+pub(super) fn check_links_signed(
+    context: &Context<'_>,
+    tables: &Tables,
+    senders: &[Spot<String>],
+    dkim: &[DkimConfig],
+) {
+    for Spot { value: domain, span } in senders {
+        if !dkim.iter().any(|signing| signing.every || signing.authors && signing.covers(domain)) {
+            let message = format!(
+                "`one_click` without a DKIM signature of {domain}: receivers ignore unsigned unsubscribe links; \
+                 `stentor dkim new {domain}` makes keys and prints the section for them. If the authors have addresses \
+                 at another domain with a section [[dkim]], set `every = true` there"
+            );
+            context.warn(span.clone(), message);
+        }
+    }
     for ListSpot { value, address_span, .. } in tables.lists.iter().filter(|list| list.value.flow.copies.one_click) {
         let domain = value.list.settings().address.domain();
         if !dkim.iter().any(|signing| signing.lists && signing.covers(domain)) {

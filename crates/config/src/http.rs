@@ -48,6 +48,11 @@ pub(super) fn read(section: Section<'_>) -> HttpConfig {
         }
         _ => {}
     }
+    if listen.is_empty() && !tokens.is_empty() {
+        let message = "`tokens` without `listen`: nothing is served over HTTP, so no token can be used; set `listen` in \
+            [http], or remove `tokens`";
+        section.context.warn(section.span_of("listen"), message.to_owned());
+    }
     section.finish();
     HttpConfig { listen, tls, reading, host_names, link_base, connections_max, session_ms, users, tokens }
 }

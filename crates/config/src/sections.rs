@@ -20,7 +20,7 @@ use super::listeners::{self, ListenConfig, Spans};
 use super::name_servers::{LOCAL, RESOLV_CONF, system_name_servers};
 use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section};
-use super::sending::FlowContext;
+use super::sending::{FlowContext, SendingSpot};
 use super::settings::{self, Origin, Settings};
 use super::{
     Places, acme, bounces, call_ahead, cross, dkim, dns_lists, domain_reports, http, log, message_authentication,
@@ -63,7 +63,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let authserv_id = authserv_id(&top, &hostname);
     let http = http::read(top.section("http"));
     let has_links = http.link_base.is_some();
-    let sending = sending::read(&top, &hostname, delivery.profiles, has_links);
+    let SendingSpot { value: sending, linked } = sending::read(&top, &hostname, delivery.profiles, has_links);
     let flows = FlowContext { sources: &sending.sources, has_links };
     let tables = tables::read(&top, &hostname, delivery.smtp_port, flows);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
@@ -71,7 +71,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let listening: Vec<SocketAddr> = listen.listeners().map(|(_, listener)| listener.address).collect();
     let milters = milters::read(&top, &hostname, &listening);
     let dkim = dkim::read(&top);
-    cross::check_links_signed(context, &tables, &dkim);
+    cross::check_links_signed(context, &tables, &linked, &dkim);
     let message_auth = message_authentication::read(top.section("message_authentication"));
     let is_evaluated = message_auth.is_on && message_auth.evaluates_dmarc();
     let dmarc_reports = domain_reports::read_dmarc(top.section("dmarc_reports"), is_evaluated);

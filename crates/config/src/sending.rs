@@ -7,6 +7,7 @@ use stentor_mail::address::normalise_domain;
 use stentor_policy::{SiteRule, SiteRules};
 
 use super::copies;
+use super::diagnose::Spot;
 use super::raw::{Entry, Section};
 use super::settings::{self, Origin};
 
@@ -71,7 +72,13 @@ pub struct SendingConfig {
     pub holds_unfit: bool,
 }
 
-pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links: bool) -> SendingConfig {
+/// The settings, and the sender domains with `one_click`.
+pub(super) struct SendingSpot {
+    pub value: SendingConfig,
+    pub linked: Vec<Spot<String>>,
+}
+
+pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links: bool) -> SendingSpot {
     let section = top.section("sources");
     let mut sources: Vec<SourceSettings> = Vec::new();
     for entry in section.entries() {
@@ -86,6 +93,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links:
     let sites: Vec<_> = section.entries().iter().filter_map(|entry| site(&section, entry)).collect();
     let section = top.section("senders");
     let senders = section.entries();
+    let mut linked = Vec::new();
     let senders = senders.iter().filter_map(|entry| {
         let of = section.of_entry(entry)?;
         let domain = normalise_domain(&entry.key);
@@ -100,11 +108,16 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, profiles: bool, has_links:
             of.context.error(of.span_of("transactional"), message.to_owned());
         }
         of.finish();
-        Some((domain.ok()?, flow))
+        let domain = domain.ok()?;
+        if flow.copies.one_click {
+            linked.push(Spot { value: domain.clone(), span: entry.key_span.clone() });
+        }
+        Some((domain, flow))
     });
     let senders: Vec<(String, FlowConfig)> = senders.collect();
     let holds_unfit = senders.iter().any(|(_, flow)| flow.hold_unfit);
-    SendingConfig { sources, sites: SiteRules::new(sites, profiles), senders, holds_unfit }
+    let sites = SiteRules::new(sites, profiles);
+    SendingSpot { value: SendingConfig { sources, sites, senders, holds_unfit }, linked }
 }
 
 /// Reads the keys that lists and senders share.

@@ -41,8 +41,10 @@ fn keys_of_copies_and_suppression_that_contradict_each_other_are_said() {
     let sender =
         |keys: &str| said(&format!("[http]\nlink_base = \"https://l.example\"\n[senders.\"a.example\"]\n{keys}\n"));
     assert_eq!(sender("transactional = true"), "");
+    let unsigned = sender("one_click = true");
+    assert!(unsigned.contains(":3:") && unsigned.contains("without a DKIM signature of a.example"), "{unsigned}");
     let found = sender("transactional = true\none_click = true");
-    assert!(found.contains("`transactional` and `one_click`") && found.lines().count() == 1, "{found}");
+    assert!(found.contains("`transactional` and `one_click`"), "{found}");
     let found = sender("copy_fields = [\"To: {mailbox}\"]");
     assert!(found.contains("`{list}` and `{mailbox}` in `copy_fields` are for [lists.NAME]"), "{found}");
     let list = "[lists.news]\naddress = \"news@l.example\"\nsubscribers = \"news\"\ntransactional = true\n";

@@ -34,6 +34,9 @@ pub(crate) fn examine(
             end?;
         }
         end?;
+    } else {
+        // Reports of the last days may be about a record that is gone or damaged now.
+        reports::examine_own(lookups, domain, identity, out)?;
     }
     let record = policy.as_ref().map(|applied| applied.record);
     let strict_dkim = record.is_some_and(|record| record.is_dkim_strict);
@@ -141,7 +144,7 @@ fn judge(
         };
         out.add(Check::DmarcReports, at, "the DMARC record requests no reports", next);
     }
-    let ends = [reports::examine_destinations(lookups, &known, out), reports::examine_own(lookups, &known, out)];
+    let ends = [reports::examine_destinations(lookups, &known, out), reports::examine_own(lookups, at, identity, out)];
     ends.into_iter().collect()
 }
 

@@ -104,11 +104,14 @@ fn with_destination(record: &str, replaced: Option<&str>, added: &str) -> String
     tags.join("; ")
 }
 
-/// Checks that receivers do not report failures of our own mail.
-pub(crate) fn examine_own(lookups: &Lookups, known: &KnownRecord<'_>, out: &mut Findings) -> Lookup<()> {
-    let (KnownRecord { domain: at, identity, .. }, Some(reports)) = (known, known.identity.reports) else {
-        return Ok(());
-    };
+/// Checks that receivers do not report failures of our own mail. `at`: the domain whose policy they applied.
+pub(crate) fn examine_own(
+    lookups: &Lookups,
+    at: &str,
+    identity: &DomainIdentity<'_>,
+    out: &mut Findings,
+) -> Lookup<()> {
+    let Some(reports) = identity.reports else { return Ok(()) };
     if reports.recent.of_domain(at).is_none_or(|sums| sums.sums.failed() < OWN_FAILED_MIN) {
         return Ok(());
     }

@@ -330,6 +330,8 @@ fn reported_failures_of_own_mail_are_found() {
     const OWN: &str = "203.0.113.7";
     let failed = World::good().report(1, OWN, 1_000, 900);
     assert_eq!(failed.found(), "dmarc_own_source");
+    let without_record = World::good().replace("v=DMARC1; p=reject", "v=DMARC2; p=reject").report(1, OWN, 1_000, 900);
+    assert!(without_record.found().contains("dmarc_own_source"), "{}", without_record.found());
     // Few of many, few at all, of others, and an address that only the host's name has.
     assert_eq!(World::good().report(1, OWN, 1_000, 980).found(), "");
     assert_eq!(World::good().report(1, OWN, 9, 0).found(), "");

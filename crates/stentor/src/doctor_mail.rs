@@ -30,7 +30,7 @@ const MESSAGE_BYTES_MAX: u64 = 100_000_000;
 #[command(after_long_help = "Exit codes: 0 no fault (there may be advice), 1 a fault, 2 wrong arguments, 78 the \
         configuration has errors. docs/operate/identity.md explains each check.")]
 pub struct Options {
-    /// Domains in From [default: those of lists and of [[dkim]]].
+    /// Domains in From; of an address its domain [default: those of lists and of [[dkim]]].
     #[arg(value_name = "DOMAIN")]
     domains: Vec<String>,
     /// A public address that mail leaves from [default: those of [sources], else the system's].
@@ -50,7 +50,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let mut domains = Vec::new();
     for named in &options.domains {
         match normalise_domain(named.rsplit_once('@').map_or(&**named, |(_, domain)| domain)) {
-            Ok(domain) => domains.push(domain),
+            Ok(domain) => {
+                if named.contains('@') {
+                    eprintln!("{named}: examining the domain {domain}");
+                }
+                domains.push(domain);
+            }
             Err(error) => return usage(&format!("{named:?} is not a valid domain: {error}")),
         }
     }

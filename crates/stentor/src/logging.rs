@@ -103,7 +103,8 @@ struct Fields<'a>(&'a mut String);
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0.push(' ');
-        if field.name() != "message" {
+        // The text comes first. A later field of that name is an id.
+        if field.index() > 0 || field.name() != "message" {
             self.0.push_str(field.name());
             self.0.push('=');
         }
@@ -149,6 +150,9 @@ mod tests {
             tracing::info!(count = 3, host = "a b", level = %Level::WARN, "started in {} ms", 7);
         });
         assert_eq!(text, "2026-11-23T00:56:00.123456Z  INFO started in 7 ms count=3 host=\"a b\" level=WARN\n");
+        let text =
+            logged(Level::INFO, false, || tracing::info!(message = %"0CX8", list = "news", "held: {}", "no SPF"));
+        assert!(text.ends_with(" INFO held: no SPF message=0CX8 list=\"news\"\n"), "{text:?}");
         let text = logged(Level::INFO, true, || tracing::error!("bad"));
         assert_eq!(text, "\x1b[2m2026-11-23T00:56:00.123456Z\x1b[0m \x1b[31mERROR\x1b[0m bad\n");
     }

@@ -98,6 +98,9 @@ struct Event<'a> {
     sender: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     list: &'a str,
+    /// Only `bounced` and `expired`: this record gives the recipients up, and no other record of them follows.
+    #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    is_final: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     recipients: &'a [&'a str],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -144,6 +147,7 @@ pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position)
         message: "",
         sender: "",
         list,
+        is_final: false,
         recipients: &[],
         recipients_total: None,
         message_id: "",
@@ -168,6 +172,7 @@ pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position)
         }
         Record::Attempt(attempt) => {
             (event.message, event.sender) = (attempt.id, attempt.from);
+            event.is_final = matches!(attempt.stat, Stat::Bounced | Stat::Expired) && attempt.is_fate_alone();
             event.recipients = &attempt.to;
             (event.host, event.address) = (attempt.host, attempt.ip.map(|ip| ip.to_string()));
             (event.dsn, event.reply, event.tls) = (attempt.dsn, attempt.reply, attempt.tls);

@@ -53,6 +53,11 @@ fn records_become_the_events_that_are_asked_for() {
         })
     );
     assert_eq!(event(&all, &attempt(Stat::Expired, ""), behind(1)).unwrap()["type"], "expired");
+    // A host's refusal, and then the record that gives the recipient up.
+    for (mailer, is_final) in [("esmtp", false), ("bounce", true)] {
+        let record = Record::Attempt(Attempt { stat: Stat::Bounced, mailer, ..Attempt::default() });
+        assert_eq!(event(&all, &record, behind(1)).unwrap().get("final").is_some(), is_final, "{mailer}");
+    }
     assert_eq!(event(&all, &attempt(Stat::Deferred, ""), behind(1)), None);
     let news = config(&[Kind::Delivered, Kind::Refused, Kind::Accepted], &["news"]);
     assert!(event(&news, &attempt(Stat::Sent, "news"), behind(1)).is_some());

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use stentor_control::{Client, Observe, Request, TrafficOptions, protocol};
 use stentor_logfiles::zone;
 use stentor_records::civil::Zone;
@@ -19,9 +19,11 @@ const TEXT_BYTES_MAX: usize = 1_024;
 
 #[derive(Args)]
 #[group(skip)]
+#[command(group(ArgGroup::new("watched").required(true).args(["site", "client"])))]
 pub struct Options {
-    /// Sessions with a site: its name as `stentor queue` shows it, or a domain that it serves.
-    #[arg(long, required_unless_present = "client", conflicts_with = "client")]
+    /// Sessions with a site: its name as `stentor queue` shows it, or a domain that it serves. If none of its hosts is
+    /// known yet, as after a restart, the next mail to it may be missed.
+    #[arg(long)]
     site: Option<String>,
     /// New sessions of this client.
     #[arg(long, value_name = "ADDRESS")]

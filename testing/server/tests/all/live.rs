@@ -245,7 +245,7 @@ fn a_report_may_wait_for_its_time() {
 /// A command that goes on, with its rows.
 pub struct Running {
     child: Child,
-    rows: Log,
+    pub rows: Log,
     said: Log,
 }
 

@@ -188,8 +188,12 @@ fn an_unresolved_domain_is_a_site_for_who_watches_and_a_remedy_for_who_acts() {
         assert!(row["next_try"].is_u64() && row["causes"][0]["cause"] == "dns", "{seen}");
     }
     let watch = crate::live::Running::start(&server, &["watch", "--site", "one.example"]);
-    server.wait_log(&["audit: verb=watch"]);
+    let is_explained = || watch.rows.lines().iter().any(|line| line.contains("no host of one.example is known yet"));
+    wait_until("the watcher knows why there are no sessions", is_explained);
     drop(watch);
+    let bare = server.operator(&["watch"]);
+    let bare = String::from_utf8_lossy(&bare.stderr);
+    assert!(bare.contains("--site") && bare.contains("--client"), "{bare}");
     // There is no site to act on yet: the refusals name what can be done, and that works.
     let said = |arguments: &[&str]| refused(&server, arguments);
     let (code, why) = said(&["suspend", "--site", "one.example"]);
