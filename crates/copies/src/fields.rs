@@ -4,7 +4,6 @@
 //! Promise: whatever the values, a field is one line of ASCII. Failure: a template that cannot be a field is refused
 //! with the configuration ([`FieldError`]).
 
-use stentor_mail::copy_request::COPY_REQUEST_FIELD;
 use stentor_mime::field;
 
 use crate::is_printable;
@@ -14,13 +13,18 @@ use crate::unsubscribe::UNSUBSCRIBE_FIELDS;
 /// Longest line (RFC 5322 section 2.1.1).
 const LINE_BYTES_MAX: usize = 998;
 const FIELDS_MAX: usize = 20;
+/// Fields that only this server writes, beside its own `X-Stentor-...`.
+const OF_SERVER: [&str; 3] = ["List-Id", "X-Original-To", "X-Original-From"];
 
 /// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
     #[error("`{0}` is not a field; write, for instance, `Feedback-ID: {{list}}:example`")]
     NoColon(String),
-    #[error("`{0}` cannot be set for each copy; possible: To, Feedback-ID, names that begin with `X-` or `List-`")]
+    #[error(
+        "`{0}` cannot be set for each copy; possible: To, Feedback-ID, names that begin with `X-` or \
+        `List-`, except those that this server writes"
+    )]
     Name(String),
     #[error("the value has a line break or another control character")]
     Control,
@@ -54,8 +58,8 @@ impl FieldTemplate {
         };
         let is_named = ["To", "Feedback-ID"].iter().any(|known| name.eq_ignore_ascii_case(known));
         let is_own = is_named || begins("X-") || begins("List-");
-        // The list recognizes its own posts by the first, and servers obey the other.
-        let is_kept = ["List-Id", COPY_REQUEST_FIELD].iter().any(|kept| name.eq_ignore_ascii_case(kept));
+        // Lists recognize their own posts by the first; people and programs trust that this server wrote the others.
+        let is_kept = OF_SERVER.iter().any(|kept| name.eq_ignore_ascii_case(kept)) || begins("X-Stentor-");
         if !is_token || !is_own || is_kept {
             return Err(FieldError::Name(name.to_owned()));
         }
@@ -127,6 +131,11 @@ impl CopyFields {
     /// Whether a field sets List-Unsubscribe or List-Unsubscribe-Post.
     pub fn has_unsubscribe_field(&self) -> bool {
         self.fields.iter().any(FieldTemplate::is_unsubscribe)
+    }
+
+    /// Whether a field describes the list (RFC 2369, RFC 2919).
+    pub fn has_list_field(&self) -> bool {
+        self.names().any(|name| name.get(..5).is_some_and(|begin| begin.eq_ignore_ascii_case("List-")))
     }
 
     pub(crate) fn without_unsubscribe(self) -> CopyFields {
@@ -225,6 +234,10 @@ mod tests {
             "X-A: a\r\nBcc: b",
             "List-Id: <x>",
             "x-stentor-copies: verp=off",
+            "X-Stentor-Report: subscriber=<a@b>; list=news",
+            "X-STENTOR-Anything: x",
+            "x-original-to: a@b",
+            "X-Original-From: a@b",
             "X-A: {tag}",
         ] {
             assert!(FieldTemplate::parse(wrong).is_err(), "{wrong}");

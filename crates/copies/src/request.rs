@@ -9,8 +9,8 @@
 //! `verp` and `field` are those of the configuration ([`VerpTemplate::named`], [`FieldTemplate::parse`]), and may be
 //! quoted strings. An item that is absent stays as configured; fields replace all configured ones.
 //!
-//! Promise: the stored text parses to the same request. It is parsed for each copy, so nothing more is kept in memory
-//! per post.
+//! Promise: the stored text parses to the same request: the limit of a request is that of its stored text. It is parsed
+//! for each copy, so nothing more is kept in memory per post.
 //!
 //! Failure: anything that is not understood refuses the message ([`CopyRequestError`]).
 
@@ -21,8 +21,8 @@ use crate::template::CopyTemplateError;
 use crate::verp::VerpTemplate;
 use crate::{CopySettings, is_printable};
 
-/// Maximum octets of a request.
-pub const REQUEST_BYTES_MAX: usize = 4096;
+/// Maximum octets of a request, as written and as stored: there, values are quoted and each item has a line.
+pub const REQUEST_BYTES_MAX: usize = 8192;
 const OFF: &str = "off";
 
 /// An invalid request.
@@ -30,7 +30,7 @@ const OFF: &str = "off";
 pub enum CopyRequestError {
     #[error("no items; example: verp=plain; one_click")]
     Empty,
-    #[error("more than {REQUEST_BYTES_MAX} octets")]
+    #[error("more than {REQUEST_BYTES_MAX} octets with each value in quotes")]
     TooLong,
     #[error("only printable ASCII is allowed")]
     Octets,
@@ -54,6 +54,19 @@ pub enum CopyRequestError {
     Names,
     #[error("`one_click` and `field` both set List-Unsubscribe; use one of them")]
     Unsubscribe,
+}
+
+/// A request that would change what a list's configuration gives its copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ListWeakened {
+    #[error("the list has its own `verp`, which a post cannot change")]
+    ReturnPath,
+    #[error("the list has `one_click`, which a post cannot remove")]
+    Link,
+    #[error("the list has its own `copy_fields`, which a post cannot replace")]
+    Fields,
+    #[error("fields that begin with `List-` are the list's own; a post cannot set them")]
+    ListField,
 }
 
 /// The parts of a request as they were written.
@@ -88,6 +101,7 @@ impl CopyRequest {
         if items == RequestItems::default() {
             return Err(CopyRequestError::Empty);
         }
+        // Before anything is parsed or copied.
         if texts().map(String::len).sum::<usize>() > REQUEST_BYTES_MAX {
             return Err(CopyRequestError::TooLong);
         }
@@ -105,6 +119,9 @@ impl CopyRequest {
             return Err(CopyRequestError::Names);
         }
         let request = CopyRequest { items, verp, fields };
+        if request.field_value().len() > REQUEST_BYTES_MAX {
+            return Err(CopyRequestError::TooLong);
+        }
         if request.demands_link() && request.has_unsubscribe_field() {
             return Err(CopyRequestError::Unsubscribe);
         }
@@ -116,7 +133,7 @@ impl CopyRequest {
     /// # Errors
     /// As [`CopyRequest::new`], and if the text has another form.
     pub fn parse(value: &[u8]) -> Result<CopyRequest, CopyRequestError> {
-        if value.len() > 2 * REQUEST_BYTES_MAX {
+        if value.len() > REQUEST_BYTES_MAX {
             return Err(CopyRequestError::TooLong);
         }
         let text = stentor_mime::words::unfolded(value);
@@ -162,6 +179,33 @@ impl CopyRequest {
     /// Whether it uses the name of a list.
     pub fn needs_list(&self) -> bool {
         self.fields.as_ref().is_some_and(CopyFields::uses_list)
+    }
+
+    /// Checks that a list keeps what its configuration gives its copies.
+    ///
+    /// # Errors
+    /// The request would take something away, or set one of the list's own fields.
+    pub fn check_weakens_nothing(&self, configured: Option<&CopySettings>) -> Result<(), ListWeakened> {
+        if self.fields.as_ref().is_some_and(CopyFields::has_list_field) {
+            return Err(ListWeakened::ListField);
+        }
+        let Some(CopySettings { verp, one_click, fields }) = configured else { return Ok(()) };
+        let is_other_path = match &self.verp {
+            VerpRequest::AsConfigured => false,
+            VerpRequest::Off => verp.is_some(),
+            VerpRequest::Template(own) => verp.as_ref().is_some_and(|configured| configured != own),
+        };
+        if is_other_path {
+            return Err(ListWeakened::ReturnPath);
+        }
+        if *one_click && self.items.one_click == Some(false) {
+            return Err(ListWeakened::Link);
+        }
+        let is_field_lost = self.fields.is_some() && !fields.is_empty();
+        if is_field_lost || self.demands_link() && fields.has_unsubscribe_field() {
+            return Err(ListWeakened::Fields);
+        }
+        Ok(())
     }
 
     fn has_unsubscribe_field(&self) -> bool {
@@ -330,8 +374,8 @@ mod tests {
         ] {
             assert!(why(text).contains(wanted), "{text}: {}", why(text));
         }
-        assert!(why(&format!("field=X-A: {}", "x".repeat(REQUEST_BYTES_MAX))).contains("4096 octets"));
-        assert!(why(&" ;".repeat(REQUEST_BYTES_MAX + 1)).contains("4096 octets"));
+        assert!(why(&format!("field=X-A: {}", "x".repeat(REQUEST_BYTES_MAX))).contains("8192 octets"));
+        assert!(why(&" ;".repeat(REQUEST_BYTES_MAX + 1)).contains("8192 octets"));
         assert_eq!(CopyRequest::parse(b"verp=\xff"), Err(CopyRequestError::Octets));
     }
 
@@ -350,7 +394,73 @@ mod tests {
         assert!(linked.one_click && linked.fields.is_empty());
     }
 
+    /// What cannot be stored and read again is refused, not accepted.
+    #[test]
+    fn the_limit_is_that_of_the_stored_text() {
+        let fields = |count: usize, text: &str| RequestItems {
+            fields: Some((0..count).map(|n| format!("X-{n:02}: {text}")).collect()),
+            ..RequestItems::default()
+        };
+        // `field="X-00: ` and the end are 16 octets.
+        for (text, room) in [("x", 8176), ("\\", 4088), ("\"", 4088)] {
+            let fits = CopyRequest::new(fields(1, &text.repeat(room))).unwrap();
+            assert_eq!(fits.field_value().len(), REQUEST_BYTES_MAX, "{text}");
+            assert_eq!(CopyRequest::parse(fits.field_value().as_bytes()).as_ref(), Ok(&fits));
+            assert_eq!(CopyRequest::new(fields(1, &text.repeat(room + 1))), Err(CopyRequestError::TooLong), "{text}");
+        }
+        assert_eq!(CopyRequest::new(fields(16, &"\"".repeat(248))), Err(CopyRequestError::TooLong));
+        let unquoted = format!("field=X-A: {}", "\\".repeat(4091));
+        assert_eq!(CopyRequest::parse(unquoted.as_bytes()), Err(CopyRequestError::TooLong));
+    }
+
+    #[test]
+    fn a_post_weakens_nothing_of_its_list() {
+        let fields = |text: &str| CopyFields::new(vec![FieldTemplate::parse(text).unwrap()]).unwrap();
+        let paths = CopySettings { verp: Some(VerpTemplate::tagged()), ..CopySettings::default() };
+        let links = CopySettings { one_click: true, ..CopySettings::default() };
+        let own = CopySettings { fields: fields("X-A: b"), ..CopySettings::default() };
+        let mailto = CopySettings { fields: fields("List-Unsubscribe: <mailto:x>"), ..CopySettings::default() };
+        let none = CopySettings::default();
+        for (request, configured, wanted) in [
+            ("verp=off", &paths, Err(ListWeakened::ReturnPath)),
+            ("verp=plain", &paths, Err(ListWeakened::ReturnPath)),
+            ("verp=tagged", &paths, Ok(())),
+            ("verp={local}+{tag}-{user}={host}@{domain}", &paths, Ok(())),
+            ("verp=off", &links, Ok(())),
+            ("one_click=false", &links, Err(ListWeakened::Link)),
+            ("one_click=false", &paths, Ok(())),
+            ("one_click", &mailto, Err(ListWeakened::Fields)),
+            ("one_click", &own, Ok(())),
+            ("field=off", &own, Err(ListWeakened::Fields)),
+            ("field=X-B: c", &own, Err(ListWeakened::Fields)),
+            ("field=X-B: c", &links, Ok(())),
+            ("field=list-unsubscribe: <x>", &links, Err(ListWeakened::ListField)),
+            ("field=List-Owner: <x>", &none, Err(ListWeakened::ListField)),
+        ] {
+            assert_eq!(parsed(request).check_weakens_nothing(Some(configured)), wanted, "{request}");
+        }
+        let archive = parsed("field=List-Archive: <x>").check_weakens_nothing(None);
+        assert_eq!(archive, Err(ListWeakened::ListField), "a list without settings");
+    }
+
     proptest! {
+        /// Up to and over the limit, with characters that are longer when stored.
+        #[test]
+        fn the_stored_text_of_long_requests_is_read_again(
+            fields in proptest::collection::vec(("[\\\\\"; x]{1,3}", 0..3_000_usize), 1..5),
+        ) {
+            let texts = fields.iter().enumerate().map(|(n, (text, times))| format!("X-{n}: {}", text.repeat(*times)));
+            let items = RequestItems { fields: Some(texts.collect()), ..RequestItems::default() };
+            match CopyRequest::new(items) {
+                Ok(request) => {
+                    let stored = request.field_value();
+                    prop_assert!(stored.len() <= REQUEST_BYTES_MAX);
+                    prop_assert_eq!(CopyRequest::parse(stored.as_bytes()), Ok(request));
+                }
+                Err(why) => prop_assert_eq!(why, CopyRequestError::TooLong),
+            }
+        }
+
         /// What is stored is the request, on short lines.
         #[test]
         fn the_stored_text_is_read_again(

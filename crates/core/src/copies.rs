@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use stentor_config::Config;
@@ -23,6 +24,8 @@ use stentor_queue::ids::Ms;
 use super::secret_key;
 
 const FILE: &str = "copies.key";
+/// Minimum interval between two warnings about copies without their link.
+const UNLINKED_EVERY_MS: Ms = 3_600_000;
 
 /// The key file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +46,12 @@ pub struct CopyRules {
     lists: HashMap<Arc<str>, CopySettings, FixedState>,
     /// By the sender's domain.
     senders: HashMap<Box<str>, CopySettings, FixedState>,
+    /// Names of all lists by their bounce addresses in lower case.
+    bounces: HashMap<Box<str>, Arc<str>, FixedState>,
     link_base: Option<String>,
     key: Option<CopyKey>,
+    /// When a copy without the link that its message asked for was last logged.
+    unlinked_at: AtomicU64,
 }
 
 impl CopyRules {
@@ -53,11 +60,17 @@ impl CopyRules {
         let lists = lists.map(|list| (list.list.name().clone(), list.flow.copies.clone()));
         let senders = config.sending.senders.iter().filter(|(_, flow)| !flow.copies.is_empty());
         let senders = senders.map(|(domain, flow)| (domain.as_str().into(), flow.copies.clone()));
+        let bounces = config
+            .lists
+            .iter()
+            .map(|list| (list.list.settings().bounces.as_str().to_ascii_lowercase().into(), list.list.name().clone()));
         CopyRules {
             lists: lists.collect(),
             senders: senders.collect(),
+            bounces: bounces.collect(),
             link_base: config.http.link_base.clone(),
             key: None,
+            unlinked_at: AtomicU64::new(0),
         }
     }
 
@@ -82,6 +95,23 @@ impl CopyRules {
         }
         let (_, domain) = sender.rsplit_once('@')?;
         self.senders.get(domain).filter(|_| may_have_own("", sender))
+    }
+
+    /// Returns the list whose bounces come to this address. Only the list's own mail has its return paths: their tags
+    /// prove that a person got it.
+    pub fn list_of_bounces(&self, sender: &str) -> Option<&Arc<str>> {
+        self.bounces.get(&*sender.to_ascii_lowercase())
+    }
+
+    /// Whether a copy that should have a link has none, because a reload removed `link_base` after its message was
+    /// accepted, and the log has not said so within the hour.
+    pub fn is_unlinked_news(&self, settings: &CopySettings, now: Ms) -> bool {
+        if !settings.one_click || self.link_base.is_some() {
+            return false;
+        }
+        let before = self.unlinked_at.load(Ordering::Relaxed);
+        (before == 0 || now.abs_diff(before) >= UNLINKED_EVERY_MS)
+            && self.unlinked_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether this server can give copies what a message asks for.
@@ -156,6 +186,12 @@ mod tests {
         assert!(rules.of("news", "news-bounces@l.example").unwrap().one_click);
         assert!(rules.of("", "a@shop.example").unwrap().verp.is_some());
         assert!(rules.of("other", "a@shop.example").is_none() && rules.of("", "a@plain.example").is_none());
+        for own in ["news-bounces@l.example", "NEWS-Bounces@L.example"] {
+            assert_eq!(rules.list_of_bounces(own).map(|list| &**list), Some("news"), "{own}");
+        }
+        for other in ["", "news@l.example", "news-bounces+a@l.example", "news-bounces@shop.example"] {
+            assert_eq!(rules.list_of_bounces(other), None, "{other}");
+        }
         assert!(rules.of("", "").is_none() && rules.of("", "SRS0=x=y=z=a@shop.example").is_none());
     }
 
@@ -167,6 +203,12 @@ mod tests {
         assert_eq!(rules("[http]\nlink_base = \"https://l.example\"\n").check(&request("one_click")), Ok(()));
         assert!(may_have_own("news", "") && may_have_own("", "a@x") && !may_have_own("", ""));
         assert!(!may_have_own("", "srs0=x=y=z=a@shop.example"));
+        // Accepted, then `link_base` was removed.
+        let (linked, unlinked) = (request("one_click").over(None), CopyRules::default());
+        assert!(unlinked.is_unlinked_news(&linked, 1) && !unlinked.is_unlinked_news(&linked, UNLINKED_EVERY_MS));
+        assert!(unlinked.is_unlinked_news(&linked, 1 + UNLINKED_EVERY_MS));
+        assert!(!CopyRules::default().is_unlinked_news(&CopySettings::default(), 1));
+        assert!(!rules("[http]\nlink_base = \"https://l.example\"\n").is_unlinked_news(&linked, 1));
     }
 
     #[test]

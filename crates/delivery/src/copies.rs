@@ -5,6 +5,9 @@
 //! our own remains the stored one. A request that the message made at its acceptance takes precedence over the
 //! configuration; it is the first stored field, and no copy has it.
 //!
+//! Failure: a copy whose stored request cannot be read, which only another version of this server could have written,
+//! is returned: it would never become readable.
+//!
 //! Limits: a header over [`HEADER_BYTES_MAX`] keeps its fields of these names. A copy for several recipients, taken
 //! before a reload asked for copies of their own, is sent as it is.
 
@@ -18,18 +21,27 @@ use stentor_core::{Core, Settings};
 use stentor_mail::copy_request::{COPY_REQUEST_FIELD, StoredPrefix};
 use stentor_mail::edited::{has_other_author, is_author_field};
 use stentor_mail::headers::HEADER_BYTES_MAX;
+use stentor_mail::reply::Enhanced;
 
+use super::body::ContentError;
 use super::dkim::is_trusted;
 use super::{body, generic};
+
+/// RFC 3463 section 3.7: other or undefined media error.
+const NOT_READABLE: Enhanced = Enhanced::new(5, 6, 0);
 
 /// Renders a copy's own parts. Repeated it does nothing.
 ///
 /// # Errors
-/// The content cannot be read.
-pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> io::Result<()> {
+/// The content or the request cannot be read.
+pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> Result<(), ContentError> {
     leave_out_author(core, assignment)?;
     let request = take_request(assignment)?;
     if assignment.own.is_some() || assignment.len() != 1 {
+        return Ok(());
+    }
+    // A tag would prove for the list that somebody got its mail.
+    if assignment.list.is_empty() && settings.copies.list_of_bounces(assignment.wire_sender()).is_some() {
         return Ok(());
     }
     // Links are for mail of the sender's own, and anyone may write a sender.
@@ -40,6 +52,11 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
         (None, Some(configured)) => Cow::Borrowed(configured),
         (None, None) => return Ok(()),
     };
+    let now = core.clock.now();
+    if settings.copies.is_unlinked_news(&copies, now) {
+        tracing::warn!(message = %assignment.id, "copies are sent without the unsubscribe links that their messages \
+            asked for: `link_base` in [http] is not set any more; set it again");
+    }
     body::load(core, assignment)?;
     let message = assignment.id.to_string();
     let has_names = !assignment.list.is_empty() && copies.fields.uses_names();
@@ -53,7 +70,7 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
         list: &assignment.list,
         message: &message,
     };
-    let own = settings.copies.render(&copies, &values, core.clock.now());
+    let own = settings.copies.render(&copies, &values, now);
     if !own.fields.is_empty() {
         replace_fields(core, &own, assignment)?;
     }
@@ -62,16 +79,22 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
 }
 
 /// Takes the message's own request out of the fields that are sent.
-fn take_request(assignment: &mut Assignment) -> io::Result<Option<CopyRequest>> {
+fn take_request(assignment: &mut Assignment) -> Result<Option<CopyRequest>, ContentError> {
     let StoredPrefix { request: Some(value), sent } = StoredPrefix::split(&assignment.prefix) else {
         return Ok(None);
     };
-    let request = CopyRequest::parse(value)
-        .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("stored {COPY_REQUEST_FIELD}: {why}")))?;
+    let request = stored_request(value)?;
     let sent = sent.to_vec();
     assignment.size -= (assignment.prefix.len() - sent.len()) as u64;
     assignment.prefix = sent;
     Ok(Some(request))
+}
+
+fn stored_request(value: &[u8]) -> Result<CopyRequest, ContentError> {
+    CopyRequest::parse(value).map_err(|why| {
+        let text = format!("{COPY_REQUEST_FIELD} of this message cannot be read, so its copies cannot be made: {why}");
+        ContentError::Unfit(NOT_READABLE, text)
+    })
 }
 
 /// Leaves the author's fields out of a copy that has another From before the content.
@@ -118,4 +141,24 @@ fn replace_header(
         assignment.generic.get_or_insert_default().header = Some((header, instead_of));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait would have no end.
+    #[test]
+    fn a_copy_whose_request_cannot_be_read_is_returned() {
+        for value in [&b" verp=of-a-later-version\r\n"[..], b"later=1\r\n", b"\xff", b"", &[b'x'; 9_000]] {
+            match stored_request(value) {
+                Err(ContentError::Unfit(code, text)) => {
+                    assert_eq!(code.to_string(), "5.6.0");
+                    assert!(text.starts_with("X-Stentor-Copies of this message cannot be read"), "{text}");
+                }
+                _ => panic!("{value:?}"),
+            }
+        }
+        assert!(stored_request(b" verp=\"plain\"\r\n").is_ok());
+    }
 }

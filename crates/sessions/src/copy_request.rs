@@ -6,6 +6,9 @@
 //! removed before milters see it ([`stentor_mail::edited`]). An accepted request is stored as the first field before
 //! the content ([`stentor_mail::copy_request`]), and removed from each copy.
 //!
+//! A list keeps what its configuration gives its copies, whoever posts; only an API token may ask for less. Only the
+//! list's own mail has its return paths.
+//!
 //! Forwarded mail with an SRS sender keeps its return path: its bounces must come back to this server.
 //!
 //! Failure: a request that is invalid or cannot be met refuses the message for good.
@@ -24,6 +27,8 @@ const WHY_BYTES_MAX: usize = 300;
 const INVALID: Enhanced = Enhanced::new(5, 6, 0);
 /// RFC 3463 section 3.4: system incorrectly configured.
 const NO_LINKS: Enhanced = Enhanced::new(5, 3, 5);
+/// RFC 3463 section 3.8: delivery not authorized.
+const NOT_ALLOWED: Enhanced = Enhanced::new(5, 7, 1);
 
 /// The fields with requests that were removed from a message.
 pub enum RequestInHeader {
@@ -64,8 +69,10 @@ impl RequestInHeader {
 #[derive(Clone, Copy)]
 pub struct RequestedMail<'a> {
     pub sender: &'a ReversePath,
-    /// Whether it goes to a list of this server.
-    pub is_post: bool,
+    /// The list of this server that it goes to.
+    pub list: Option<&'a str>,
+    /// Whether an API token asks, beside the message.
+    pub is_by_token: bool,
     /// Whether an authenticated user or a local program submits it.
     pub is_from_user: bool,
     /// It was marked as transactional.
@@ -78,13 +85,23 @@ impl RequestedMail<'_> {
     /// # Errors
     /// It cannot.
     pub fn check(self, settings: &Settings, request: &CopyRequest) -> Result<(), Reply> {
-        let RequestedMail { sender, is_post, is_from_user, is_transactional } = self;
+        let RequestedMail { sender, list, is_by_token, is_from_user, is_transactional } = self;
+        let is_post = list.is_some();
         settings.copies.check(request).map_err(|why| refusal(NO_LINKS, &why))?;
         if !is_post && sender.is_null() {
             return Err(refusal(
                 INVALID,
                 &"mail from the null sender cannot have its own return paths, links or fields",
             ));
+        }
+        if !is_post && settings.copies.list_of_bounces(sender.as_str()).is_some() {
+            let why =
+                format!("{} is a list's bounce address; only the list's posts have its return paths", sender.as_str());
+            return Err(refusal(NOT_ALLOWED, &why));
+        }
+        if let Some(list) = list.filter(|_| !is_by_token) {
+            let configured = settings.copies.of(list, "");
+            request.check_weakens_nothing(configured).map_err(|why| refusal(NOT_ALLOWED, &why))?;
         }
         if !is_post && request.needs_list() {
             return Err(refusal(INVALID, &"{list} is only for mail to a list of this server"));

@@ -15,6 +15,7 @@ impl Transaction {
     /// Sets what was asked for beside the message, by a client that may relay.
     pub fn set_copies(&mut self, request: CopyRequest) {
         self.copy_request = Some(Box::new(request));
+        self.is_request_beside = true;
     }
 
     /// Reads the fields with requests that were removed from the message.
@@ -44,7 +45,8 @@ impl Transaction {
         for envelope in envelopes {
             let mail = RequestedMail {
                 sender: &self.mail.path,
-                is_post: envelope.list.is_some(),
+                list: envelope.list.as_deref(),
+                is_by_token: self.is_request_beside,
                 is_from_user: self.submitted.is_some() || self.protocol == "local",
                 is_transactional: self.is_transactional,
             };

@@ -164,6 +164,8 @@ pub struct Transaction {
     merge: Vec<u8>,
     /// What it asks for its own copies.
     copy_request: Option<Box<CopyRequest>>,
+    /// An API token asked for it beside the message.
+    is_request_beside: bool,
     /// A user said that a person asked for this mail: only suppressions for all mail apply.
     is_transactional: bool,
     /// Why a piece could not be stored; the rest of the body is dropped.
@@ -300,6 +302,7 @@ impl Transaction {
             certificate: None,
             merge: Vec::new(),
             copy_request: None,
+            is_request_beside: false,
             is_transactional: false,
             submitted: None,
             edit: None,

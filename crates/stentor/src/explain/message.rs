@@ -228,16 +228,16 @@ impl CopyRequestCheck<'_> {
             RequestInHeader::Request(request) => {
                 let (aliases, lists) = named(explanation);
                 let is_for_others = !aliases.is_empty() || lists.is_empty();
-                let check = |is_post| {
+                let check = |list: Option<&str>| {
                     let is_from_user = options.login;
-                    RequestedMail { sender, is_post, is_from_user, is_transactional: false }.check(settings, &request)
+                    let mail =
+                        RequestedMail { sender, list, is_by_token: false, is_from_user, is_transactional: false };
+                    mail.check(settings, &request)
                 };
                 if is_for_others {
-                    check(false)?;
+                    check(None)?;
                 }
-                if !lists.is_empty() {
-                    check(true)?;
-                }
+                lists.iter().try_for_each(|list| check(Some(list)))?;
                 request.to_string()
             }
         };

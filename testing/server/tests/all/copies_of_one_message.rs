@@ -121,11 +121,11 @@ fn a_request_overrides_the_configuration() {
     assert_eq!(drained(&server).delivered, 4);
     assert_eq!(senders(&host)[..2], EACH_OWN);
     assert!(texts_at(&host)[2..].iter().all(|text| !text.contains("X-For")));
-    let post = asking("X-Stentor-Copies: one_click=false; verp=tagged; field=\"X-List: {list}\"\r\n");
+    let post = asking("X-Stentor-Copies: verp=tagged; field=\"X-List: {list}\"\r\n");
     server.smtp().send("ed@shop.test", &["news@lists.test"], &post).expect(250);
     assert_eq!(drained(&server).delivered, 6);
     for text in &texts_at(&host)[4..] {
-        assert!(text.contains("X-List: news\r\n") && !text.contains("List-Unsubscribe"), "{text}");
+        assert!(text.contains("X-List: news\r\n") && text.contains("https://u.test/unsubscribe/"), "{text}");
     }
     assert_removed(&host);
     // Its bounce is read though the list has no return paths.
@@ -151,6 +151,8 @@ fn what_cannot_be_met_is_refused() {
         assert!(reply.to_string().starts_with(wanted), "{fields}: not {wanted}: {reply}");
     };
     let long = format!("X-Stentor-Copies: field=\"X-A: {}\"\r\n", "yyyyyyyyyyyyyyyyyyyyyyyy;\r\n ".repeat(5_000));
+    // Each backslash is two octets where it is stored.
+    let doubled = format!("X-Stentor-Copies: field=X-A: {}\r\n", "\\".repeat(4_091));
     let far = format!(
         "{}X-Stentor-Copies: verp=loud\r\n",
         "X-Filler: 0123456789012345678901234567890123456789\r\n".repeat(7_000)
@@ -167,7 +169,12 @@ fn what_cannot_be_met_is_refused() {
         ("X-Stentor-Copies: one_click\r\n", "554 5.3.5 X-Stentor-Copies: `one_click` needs `link_base`"),
         ("X-Stentor-Copies: field=\"X-A: {list}\"\r\n", "554 5.6.0 X-Stentor-Copies: {list} is only"),
         ("X-Stentor-Copies: field=\"Subject: x\"\r\n", "554 5.6.0 X-Stentor-Copies: `field`: `Subject` cannot"),
-        (&long, "554 5.6.0 X-Stentor-Copies: more than 4096 octets"),
+        (&long, "554 5.6.0 X-Stentor-Copies: more than 8192 octets"),
+        (&doubled, "554 5.6.0 X-Stentor-Copies: more than 8192 octets"),
+        (
+            "X-Stentor-Copies: field=\"X-Stentor-Report: x\"\r\n",
+            "554 5.6.0 X-Stentor-Copies: `field`: `X-Stentor-Report`",
+        ),
         // In pieces that are stored before the whole header is known.
         (&far, "554 5.6.0 X-Stentor-Copies: `verp`: "),
         (&beyond, "552 5.3.4"),
@@ -219,6 +226,100 @@ fn requests_of_untrusted_and_relayed_mail_are_ignored() {
         let is_post = text.contains("List-Id:");
         assert!(!text.contains("evil.test/") && text.contains("https://u.test/unsubscribe/") == is_post, "{text}");
     }
+}
+
+/// Whoever posts: what the list gives its copies is the list's. An API token speaks for its owner.
+#[test]
+fn posts_cannot_weaken_what_their_list_has() {
+    let host = host();
+    let builder = linked(&host)
+        .list("news", &TO)
+        .set("lists.news.verp", "\"tagged\"")
+        .set("lists.news.one_click", "true")
+        .set("lists.news.copy_fields", "[\"X-For: {recipient}\"]")
+        .list("open", &TO);
+    let (server, token) = with_token(builder);
+    let refused = |list: &str, items: &str, wanted: &str| {
+        let to = format!("{list}@lists.test");
+        let reply = server.smtp().send("ed@shop.test", &[&to], &asking(&format!("X-Stentor-Copies: {items}\r\n")));
+        let wanted = format!("554 5.7.1 X-Stentor-Copies: {wanted}");
+        assert!(reply.to_string().starts_with(&wanted), "{items}: {reply}");
+    };
+    for (list, items, wanted) in [
+        ("news", "verp=off", "the list has its own `verp`"),
+        ("news", "verp=plain", "the list has its own `verp`"),
+        ("news", "one_click=false", "the list has `one_click`"),
+        ("news", "field=off", "the list has its own `copy_fields`"),
+        ("news", "field=\"To: <x@evil.test>\"", "the list has its own `copy_fields`"),
+        ("news", "field=\"List-Unsubscribe: <https://evil.test/>\"", "fields that begin with `List-`"),
+        ("open", "field=\"List-Owner: <mailto:x@evil.test>\"", "fields that begin with `List-`"),
+    ] {
+        refused(list, items, wanted);
+    }
+    server
+        .smtp()
+        .send("ed@shop.test", &["news@lists.test"], &asking("X-Stentor-Copies: verp=tagged; one_click\r\n"))
+        .expect(250);
+    server
+        .smtp()
+        .send("ed@shop.test", &["open@lists.test"], &asking("X-Stentor-Copies: field=\"X-A: b\"\r\n"))
+        .expect(250);
+    assert_eq!(drained(&server).delivered, 4);
+    let order = json!({"sender": "ed@shop.test", "list": "news", "message": "From: <e@x.test>\n\nx\n",
+        "copies": {"verp": "off", "one_click": false, "fields": ["List-Owner: <mailto:chief@x.test>"]}});
+    server.http("POST", "/api/v1/messages").token(&token).json(&order).send().expect(201);
+    assert_eq!(drained(&server).delivered, 6);
+    let by_token: Vec<String> = texts_at(&host).into_iter().filter(|text| text.contains("chief@x.test")).collect();
+    assert!(by_token.len() == 2 && by_token.iter().all(|text| !text.contains("/unsubscribe/")), "{by_token:?}");
+    assert_eq!(senders(&host).iter().filter(|sender| **sender == "news-bounces@lists.test").count(), 2);
+}
+
+/// A tag of a list proves that somebody got its mail, so nothing else has one.
+#[test]
+fn only_a_lists_mail_has_its_return_paths() {
+    let host = host();
+    let builder = linked(&host).list("news", &TO).set("lists.news.verp", "\"tagged\"").set_in(
+        "senders.\"lists.test\"",
+        "verp",
+        "\"tagged\"",
+    );
+    let (server, token) = with_token(builder);
+    for sender in ["news-bounces@lists.test", "NEWS-Bounces@Lists.test"] {
+        for items in ["verp=tagged", "verp={local}+{tag}-{user}={host}@{domain}", "one_click"] {
+            let reply = server.smtp().send(sender, &TO, &asking(&format!("X-Stentor-Copies: {items}\r\n"))).to_string();
+            assert!(reply.starts_with("554 5.7.1 X-Stentor-Copies: ") && reply.contains("bounce address"), "{reply}");
+        }
+    }
+    let order = json!({"sender": "news-bounces@lists.test", "recipients": TO, "message": "From: <e@x.test>\n\nx\n",
+        "copies": {"verp": "tagged"}});
+    let reply = server.http("POST", "/api/v1/messages").token(&token).json(&order).send().expect(422).text();
+    assert!(reply.contains("bounce address"), "{reply}");
+    // The domain's own mail has tags, except in the list's name.
+    server.smtp().send("NEWS-bounces@lists.test", &TO, &asking("")).expect(250);
+    server.smtp().send("ed@lists.test", &TO, &asking("")).expect(250);
+    assert_eq!(drained(&server).delivered, 4);
+    let senders = senders(&host);
+    assert!(!senders.iter().any(|sender| sender.to_ascii_lowercase().starts_with("news-bounces+")), "{senders:?}");
+    assert_eq!(senders.iter().filter(|sender| sender.starts_with("ed+")).count(), 2, "{senders:?}");
+    server.smtp().send("ed@shop.test", &["news@lists.test"], &asking("")).expect(250);
+    assert_eq!(drained(&server).delivered, 6);
+    assert!(path(&host, "ann").starts_with("news-bounces+"));
+}
+
+/// Such copies leave without their link, and the log says why.
+#[test]
+fn a_reload_without_link_base_is_said_when_copies_leave() {
+    let host = host();
+    let server = linked(&host).start();
+    assert!(server.operator(&["queue-only", "--all"]).status.success());
+    server.smtp().send(SENDER, &TO, &asking("X-Stentor-Copies: one_click\r\n")).expect(250);
+    server.edit_config(|text| text.replace("link_base = \"https://u.test\"\n", ""));
+    assert!(server.operator(&["reload"]).status.success());
+    assert!(server.operator(&["queue-only", "--all", "--end"]).status.success());
+    assert_eq!(drained(&server).delivered, 2);
+    assert!(texts_at(&host).iter().all(|text| !text.contains("List-Unsubscribe")));
+    server.wait_log(&["copies are sent without the unsubscribe links that their messages asked for"]);
+    assert_eq!(server.log().matching(&["copies are sent without the unsubscribe links"]).len(), 1);
 }
 
 /// A milter may add what it likes; this is neither obeyed nor sent.
