@@ -155,8 +155,12 @@ impl VerpTemplate {
         all
     }
 
-    /// Visits up to [`READINGS_MAX`] readings until `visit` returns true.
+    /// Visits up to [`READINGS_MAX`] readings until `visit` returns true. None of a path that [`VerpTemplate::render`]
+    /// never makes: anybody can send mail to such addresses, and each reading may cost a seal.
     fn each_reading(&self, path: &Address, key: &CopyKey, visit: &mut dyn FnMut(SenderPath) -> bool) {
+        if path.local().len() > LOCAL_BYTES_MAX {
+            return;
+        }
         // The form is checked by `parse`: the last two pieces are `@{domain}`.
         let Some((local, _)) = self.template.pieces.split_last_chunk::<2>() else { return };
         let end = if self.template.has(Value::LocalOfOwner) { OWNER } else { "" };
@@ -212,6 +216,9 @@ fn each_match<'p>(
         Piece::Text(own) => return strip(text, own).is_some_and(|text| each_match(pieces, text, values, visit)),
         Piece::Value(Value::Tag) => {
             let Some((tag, text)) = text.split_at_checked(TAG_CHARS) else { return false };
+            if !tag.bytes().all(|byte| DIGITS.contains(&byte.to_ascii_lowercase())) {
+                return false;
+            }
             return each_match(pieces, text, PathValues { tag: Some(tag), ..values }, visit);
         }
         Piece::Value(value) => *value,
@@ -388,8 +395,21 @@ mod tests {
         assert_eq!(readings(&template, &rendered), [reading(SENDER, "a-b=c@x.example", true)]);
         assert_eq!(readings(&template, &rendered.replace("a-b", "a-d")).iter().filter(|read| read.2).count(), 0);
         assert_eq!(readings(&VerpTemplate::plain(), "news@l.example"), []);
-        let many = format!("{}=x.example@l.example", "+a".repeat(100));
-        assert!(readings(&VerpTemplate::plain(), &many[1..]).len() <= READINGS_MAX);
+        let many = format!("a{}=x.example@l.example", "+a".repeat(26));
+        assert_eq!(readings(&VerpTemplate::plain(), &many).len(), 26);
+    }
+
+    /// Addresses that nothing was ever sent from cost nothing.
+    #[test]
+    fn what_no_copy_has_is_not_read() {
+        let longest = format!("a+{}=x.example", "b".repeat(LOCAL_BYTES_MAX - 12));
+        assert_eq!(longest.len(), LOCAL_BYTES_MAX);
+        assert_eq!(readings(&VerpTemplate::plain(), &format!("{longest}@l.example")).len(), 1);
+        assert_eq!(readings(&VerpTemplate::plain(), &format!("{longest}e@l.example")), []);
+        for (tag, count) in [("0123456z", 1), ("ZZZZZZZZ", 1), ("0123456u", 0), ("0123 567", 0), ("i0000000", 0)] {
+            let Ok(path) = format!("a+{tag}-b=x.example@l.example").parse::<Address>() else { continue };
+            assert_eq!(VerpTemplate::tagged().readings(&path, &key()).len(), count, "{tag}");
+        }
     }
 
     proptest! {
