@@ -4,6 +4,10 @@
 //! A reply counts if the bounce rules give it the cause `reputation`. Its alarm ends when each provider that sent such
 //! replies has taken mail from the source again, or a configured time after the last reply.
 //!
+//! Replies in reports come from anybody who got one copy, so a report is worth one voice: it counts once for each
+//! recipient of a list or sender, for the domain of that recipient, whatever host it names. Only block lists have such
+//! alarms, and one is in force only while recipients in [`REPORTED_DOMAINS_MIN`] domains report it.
+//!
 //! Promise: a transaction without failures costs one relaxed load while there is no alarm. Of a failed one at most
 //! [`CLASSIFIED_MAX`] different replies are classified, each once and without a lock. Any host can make up names of
 //! block lists, so only those of the rules file have places of their own. Alarms by kind, with [`PROVIDERS_MAX`]
@@ -11,7 +15,9 @@
 //! [`UNKNOWN_ALARMS_MAX`] of other lists, and the further ones share one; [`PROVIDER_ALARMS_MAX`] of providers, where a
 //! new one displaces the one with the fewest replies. At most [`WARNINGS_MAX`] warnings an hour are logged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -42,6 +48,10 @@ pub const FAILED_CODE_MIN: u16 = 400;
 const SAMPLE_BYTES_MAX: usize = 400;
 /// Minimum interval between two warnings in the log about one alarm.
 const WARN_EVERY_MS: Ms = 3_600_000;
+/// Organizational domains of recipients that must report a block list.
+const REPORTED_DOMAINS_MIN: usize = 3;
+/// Maximum recipients of an alarm that are remembered; further ones do not count.
+const REPORTERS_MAX: usize = 64;
 /// The source of replies in reports, which do not say which address had sent the mail.
 pub const REPORT_SOURCE: &str = "(report)";
 
@@ -51,6 +61,22 @@ pub struct BlockedPlace<'a> {
     /// Name of the configured source, empty for the default, or [`REPORT_SOURCE`].
     pub source: &'a str,
     pub host: &'a str,
+}
+
+/// Whose copy a report is about.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportedRecipient<'a> {
+    /// The list or sender.
+    pub subject: &'a str,
+    pub recipient: &'a str,
+}
+
+impl ReportedRecipient<'_> {
+    fn hash(self) -> u64 {
+        // Seeded by the process: nobody can look for recipients with equal values.
+        static SEEDS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        SEEDS.hash_one((self.subject.to_ascii_lowercase(), self.recipient.to_ascii_lowercase()))
+    }
 }
 
 /// The kind of the name in an alarm.
@@ -79,7 +105,16 @@ pub struct ReputationAlarm {
     pub sample: String,
     /// Organizational domains of hosts that sent such a reply and have accepted no mail since.
     providers: Vec<String>,
+    /// Recipients whose reports count, with their providers.
+    reporters: HashMap<u64, String>,
     warned: Option<Ms>,
+}
+
+impl ReputationAlarm {
+    /// Whether it holds, not only a report or two.
+    fn is_in_force(&self) -> bool {
+        self.source != REPORT_SOURCE || self.providers.len() >= REPORTED_DOMAINS_MIN
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,6 +177,19 @@ impl AlarmState {
     }
 }
 
+/// A reply that an alarm counts.
+#[derive(Clone, Copy)]
+struct Blocked<'a> {
+    place: BlockedPlace<'a>,
+    /// The recipient of a report.
+    reporter: Option<u64>,
+    text: &'a str,
+}
+
+fn kind(rules: &BounceRules, list: &str) -> AlarmKind {
+    if rules.has_block_list(list) { AlarmKind::KnownList } else { AlarmKind::UnknownList }
+}
+
 /// Alarms; see the module's head.
 #[derive(Default)]
 pub struct ReputationAlarms {
@@ -179,19 +227,42 @@ impl ReputationAlarms {
             return false;
         }
         if found.block_lists.is_empty() {
-            self.note(&of_host(place.host), AlarmKind::Provider, place, reply.text, now);
+            self.note(
+                &of_host(place.host),
+                AlarmKind::Provider,
+                Blocked { place, reporter: None, text: reply.text },
+                now,
+            );
         }
         for list in &found.block_lists {
-            let kind = if rules.has_block_list(list) { AlarmKind::KnownList } else { AlarmKind::UnknownList };
-            self.note(list, kind, place, reply.text, now);
+            self.note(list, kind(rules, list), Blocked { place, reporter: None, text: reply.text }, now);
         }
         true
     }
 
-    fn note(&self, list: &str, kind: AlarmKind, place: BlockedPlace<'_>, text: &str, now: Ms) {
+    /// Records a reply in a report about a proven copy.
+    pub fn record_report(&self, rules: &BounceRules, about: ReportedRecipient<'_>, reply: &BounceReply<'_>, now: Ms) {
+        let found = rules.classify(reply);
+        if found.cause != BounceCause::Reputation {
+            return;
+        }
+        let host = about.recipient.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let place = BlockedPlace { source: REPORT_SOURCE, host };
+        for list in &found.block_lists {
+            self.note(list, kind(rules, list), Blocked { place, reporter: Some(about.hash()), text: reply.text }, now);
+        }
+    }
+
+    fn note(&self, list: &str, kind: AlarmKind, blocked: Blocked<'_>, now: Ms) {
+        let Blocked { place, reporter, text } = blocked;
         let mut state = self.state.lock();
-        state.count(kind, list);
         let key = state.place(kind, list, place.source);
+        if let (Some(reporter), Some(alarm)) = (reporter, state.alarms.get(&key))
+            && (alarm.reporters.contains_key(&reporter) || alarm.reporters.len() >= REPORTERS_MAX)
+        {
+            return;
+        }
+        state.count(kind, list);
         let alarm = state.alarms.entry(key).or_insert_with_key(|key| ReputationAlarm {
             list: key.list.clone(),
             kind,
@@ -202,8 +273,10 @@ impl ReputationAlarms {
             host: String::new(),
             sample: String::new(),
             providers: Vec::new(),
+            reporters: HashMap::new(),
             warned: None,
         });
+        alarm.reporters.extend(reporter.map(|reporter| (reporter, of_host(place.host))));
         (alarm.replies, alarm.last) = (alarm.replies + 1, now);
         place.host.clone_into(&mut alarm.host);
         text[..text.floor_char_boundary(SAMPLE_BYTES_MAX)].clone_into(&mut alarm.sample);
@@ -212,7 +285,7 @@ impl ReputationAlarms {
         {
             alarm.providers.push(of_host(place.host));
         }
-        let is_due = alarm.warned.is_none_or(|at| now.abs_diff(at) >= WARN_EVERY_MS);
+        let is_due = alarm.is_in_force() && alarm.warned.is_none_or(|at| now.abs_diff(at) >= WARN_EVERY_MS);
         if is_due {
             alarm.warned = Some(now);
         }
@@ -235,6 +308,7 @@ impl ReputationAlarms {
         state.alarms.retain(|_, alarm| {
             if alarm.source == place.source || alarm.source == REPORT_SOURCE {
                 alarm.providers.retain(|provider| !is_at_or_below(place.host.trim_end_matches('.'), provider));
+                alarm.reporters.retain(|_, provider| alarm.providers.contains(provider));
             }
             !alarm.providers.is_empty()
         });
@@ -249,7 +323,7 @@ impl ReputationAlarms {
         let mut state = self.state.lock();
         state.alarms.retain(|_, alarm| now.saturating_sub(alarm.last) < lasts_ms);
         self.active.store(state.alarms.len(), Ordering::Relaxed);
-        state.alarms.values().cloned().collect()
+        state.alarms.values().filter(|alarm| alarm.is_in_force()).cloned().collect()
     }
 
     /// Replies that named each block list since the server started.
@@ -345,6 +419,52 @@ mod tests {
         assert_eq!(replies.len(), UNKNOWN_COUNTERS_MAX + 2);
         assert!(replies.contains(&("Spamhaus".to_owned(), 1)));
         assert!(replies.contains(&(OTHERS.to_owned(), 200 - UNKNOWN_COUNTERS_MAX as u64)));
+    }
+
+    fn reported(blocked: &ReputationAlarms, subject: &str, recipient: &str, text: &str, now: Ms) {
+        let reply = BounceReply { text, code: None, enhanced: None, host: "mx.invented.example" };
+        let about = ReportedRecipient { subject, recipient };
+        blocked.record_report(BounceRules::shared_built_in(), about, &reply, now);
+    }
+
+    /// One person can write as many reports as they like about their own copies.
+    #[test]
+    fn reports_count_once_for_a_recipient_and_raise_an_alarm_from_three_domains() {
+        let blocked = ReputationAlarms::default();
+        let of_reports = |replies| vec![("Spamhaus".to_owned(), REPORT_SOURCE.to_owned(), replies)];
+        for n in 0..100 {
+            reported(&blocked, "news", "eve@one.example", LISTED, n);
+            reported(&blocked, "NEWS", "Eve@ONE.example", LISTED, n);
+        }
+        assert_eq!(blocked.replies(), [("Spamhaus".to_owned(), 1)]);
+        reported(&blocked, "news", "eve@a.one.example", LISTED, 101);
+        reported(&blocked, "other", "eve@one.example", LISTED, 102);
+        assert_eq!(names(&blocked, 103), [], "one domain");
+        reported(&blocked, "news", "ann@two.example", LISTED, 104);
+        assert_eq!(names(&blocked, 105), [], "two domains");
+        reported(&blocked, "news", "bob@three.example", LISTED, 106);
+        assert_eq!(names(&blocked, 107), of_reports(5));
+        assert_eq!(blocked.alarms(107, LASTS_MS)[0].host, "three.example", "not the host that the report names");
+        attempt(&blocked, ("bulk", "mx.two.example"), &[outcome(250, "OK")], 108);
+        assert_eq!(names(&blocked, 109), [], "two again");
+        reported(&blocked, "news", "ann@two.example", LISTED, 110);
+        assert_eq!(names(&blocked, 111), of_reports(6));
+        // Opinions of one provider come from one domain.
+        for n in 0..9 {
+            reported(&blocked, "news", &format!("u@n{n}.example"), POOR, 112);
+        }
+        assert_eq!(names(&blocked, 113), of_reports(6));
+    }
+
+    #[test]
+    fn recipients_of_an_alarm_are_bounded_and_hold_no_place_of_a_session() {
+        let blocked = ReputationAlarms::default();
+        for n in 0..3 * REPORTERS_MAX {
+            reported(&blocked, "news", &format!("u@n{n}.example"), LISTED, 1);
+        }
+        assert_eq!(names(&blocked, 2)[0].2, REPORTERS_MAX as u64);
+        attempt(&blocked, ("bulk", "mx.one.example"), &[outcome(554, LISTED)], 3);
+        assert_eq!(names(&blocked, 4).len(), 2);
     }
 
     #[test]

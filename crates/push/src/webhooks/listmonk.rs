@@ -91,7 +91,8 @@ fn of_attempt(config: &WebhookConfig, rules: &BounceRules, attempt: &Attempt<'_>
 }
 
 fn of_report(report: &ReportNote<'_>) -> Option<BounceType> {
-    if report.proof == ReportProof::Unproven || report.recipient.is_empty() {
+    // listmonk counts each request; a repeated complaint is no further one.
+    if report.proof != ReportProof::Proven || report.recipient.is_empty() {
         return None;
     }
     if report.is_complaint() {

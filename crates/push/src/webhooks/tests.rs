@@ -130,6 +130,7 @@ fn listmonk_gets_only_faults_of_the_person() {
         ("<5.1.1>", "<4.1.1>", Some("soft")),
         ("action=failed", "action=complained", Some("complaint")),
         (", proven", ", unproven", None),
+        (", proven, action=failed", ", repeated, action=complained", None),
         ("action=failed", "action=delayed", None),
         ("no_mailbox", "reputation", None),
         ("no_mailbox", "content", None),

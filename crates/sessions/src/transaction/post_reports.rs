@@ -3,11 +3,11 @@
 //!
 //! Promise: for each recipient of a report the log says who, whether the return path proves it ([`stentor_copies`]),
 //! and the cause ([`stentor_bounces`]). A complaint about a copy whose return path is proven suppresses its recipient
-//! for the list or sender before the complaint is acknowledged, and counts in the rates once it is. A proven bounce
-//! because of our reputation raises an alarm ([`stentor_core::reputation_alarms`]). Proven reports are synced in the
-//! history before their 250, so that webhooks get them whatever happens. Auto-replies are ignored. A list's
-//! report goes to the owner, with fields that say to which return path it came and whom it is about; that of a
-//! manager's post goes to the manager as it came.
+//! for the list or sender before the complaint is acknowledged, and counts in the rates once it is. What a message says
+//! several times of one person is one finding. Proven bounces because of our reputation raise an alarm
+//! ([`stentor_core::reputation_alarms`]). Proven reports are synced in the history before their 250, so that webhooks
+//! get them whatever happens. Auto-replies are ignored. A list's report goes to the owner, with fields that say to
+//! which return path it came and whom it is about; that of a manager's post goes to the manager as it came.
 //!
 //! Anybody can send such a message. One without a valid tag in its return path has no effect beyond a log line and
 //! these fields. A report is read up to [`READ_BYTES_MAX`].
@@ -22,7 +22,7 @@ use stentor_bounces::message::BounceParser;
 use stentor_bounces::note::{ReportNote, ReportProof};
 use stentor_bounces::{BounceCause, BounceKind, BounceReply, ParsedBounce, RecipientReport, ReportAction};
 use stentor_copies::SenderPath;
-use stentor_core::reputation_alarms::{BlockedPlace, REPORT_SOURCE};
+use stentor_core::reputation_alarms::ReportedRecipient;
 use stentor_core::suppression::sender_scope;
 use stentor_core::{Core, Settings, log};
 use stentor_mail::reply::{Enhanced, Reply};
@@ -32,7 +32,7 @@ use stentor_records::record::domain;
 use stentor_registry::{EntryEffect, Scope, Subject, Suppression, SuppressionReason};
 
 use super::Transaction;
-use super::report_paths::ReportAddress;
+use super::report_paths::{ReportAddress, ReportedCopy};
 
 /// Octets of a report that are read: its returned message may be as large as ours.
 const READ_BYTES_MAX: usize = 512 * 1024;
@@ -63,8 +63,6 @@ struct RecipientFinding {
     confidence: u8,
     rule: String,
     text: String,
-    /// The host that replied; may be empty.
-    host: String,
     status: Option<Enhanced>,
 }
 
@@ -103,7 +101,9 @@ impl Transaction {
             // Without a return path all addresses of a list say the same.
             let is_of_list = |known: &RecipientFinding| to.list.is_some() && known.list == to.list;
             if to.return_path(&parsed).is_some() || !findings.iter().any(is_of_list) {
-                findings.extend(read_findings(settings, to, &parsed));
+                for finding in read_findings(settings, to, &parsed) {
+                    add(&mut findings, finding);
+                }
             }
             if findings.len() >= FINDINGS_MAX {
                 tracing::info!(message = %self.id, "more than {FINDINGS_MAX} recipients in a report; the others are not logged");
@@ -149,7 +149,7 @@ impl PostReports {
     /// Logs them and raises alarms, once the message `id` is accepted.
     pub(super) fn log(&self, core: &Core, settings: &Settings, id: MessageId) {
         for finding in &self.findings {
-            let RecipientFinding { list, sender, recipient, proof, action, cause, text, host, status, .. } = finding;
+            let RecipientFinding { list, sender, recipient, proof, action, cause, text, status, .. } = finding;
             let note = ReportNote {
                 list: list.as_deref().unwrap_or_default().into(),
                 sender: sender.into(),
@@ -167,10 +167,10 @@ impl PostReports {
             };
             log::post_report(core, id, &note);
             if *cause == BounceCause::Reputation && *proof == ReportProof::Proven {
-                let host = if host.is_empty() { domain(recipient) } else { host };
-                let place = BlockedPlace { source: REPORT_SOURCE, host };
-                let reply = BounceReply { text, code: None, enhanced: *status, host };
-                core.reputation_alarms.record_reply(settings.bounce_rules(), place, &reply, core.clock.now());
+                // The host in a report is whatever its writer likes.
+                let reply = BounceReply { text, code: None, enhanced: *status, host: domain(recipient) };
+                let recipient = ReportedRecipient { subject: finding.subject(), recipient };
+                core.reputation_alarms.record_report(settings.bounce_rules(), recipient, &reply, core.clock.now());
             }
         }
     }
@@ -210,6 +210,16 @@ impl PostReports {
     }
 }
 
+/// Adds a finding unless there is one like it: a path in other letter case is the same path. A proof takes the place of
+/// what is unproven.
+fn add(findings: &mut Vec<RecipientFinding>, finding: RecipientFinding) {
+    match findings.iter_mut().find(|known| known.is_same(&finding)) {
+        Some(known) if known.proof == ReportProof::Unproven => *known = finding,
+        Some(_) => {}
+        None => findings.push(finding),
+    }
+}
+
 /// Returns what a message says about recipients. The return path says who, else the report.
 fn read_findings(settings: &Settings, to: &ReportAddress, parsed: &ParsedBounce) -> Vec<RecipientFinding> {
     let list = to.list.clone();
@@ -220,7 +230,7 @@ fn read_findings(settings: &Settings, to: &ReportAddress, parsed: &ParsedBounce)
         BounceKind::Complaint => {
             let facts = parsed.complaint.as_ref().filter(|facts| facts.is_by_person());
             let Some(facts) = facts else { return Vec::new() };
-            let path = to.path_of_complaint(settings, parsed, facts);
+            let ReportedCopy { list, path } = to.copy_of_complaint(settings, parsed, facts);
             let Some(sender) = path.as_ref().map(|path| path.sender.clone()).or_else(of_list) else {
                 return Vec::new();
             };
@@ -266,6 +276,13 @@ impl RecipientFinding {
         self.action == ReportAction::Complained && self.proof == ReportProof::Proven
     }
 
+    /// Whether both say the same of one person.
+    fn is_same(&self, other: &RecipientFinding) -> bool {
+        self.action == other.action
+            && self.subject().eq_ignore_ascii_case(other.subject())
+            && self.recipient.eq_ignore_ascii_case(&other.recipient)
+    }
+
     /// Adds what a report says about the recipient.
     fn with_details(self, report: &RecipientReport) -> RecipientFinding {
         RecipientFinding {
@@ -274,7 +291,6 @@ impl RecipientFinding {
             confidence: report.confidence,
             rule: report.rule.clone(),
             text: report.reply.clone(),
-            host: report.host.clone(),
             status: report.status,
             ..self
         }
@@ -292,7 +308,6 @@ impl RecipientFinding {
             confidence: 0,
             rule: String::new(),
             text: String::new(),
-            host: String::new(),
             status: None,
         }
     }

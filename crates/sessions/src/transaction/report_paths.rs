@@ -2,7 +2,7 @@
 //!
 //! Promise: without `verp` in `[senders]` this costs one look at an empty table. A message to another address of such
 //! a domain is a report only if it is a feedback report that names a return path; it is looked for in the first
-//! [`HEADER_BYTES`] octets.
+//! [`HEADER_BYTES`] octets. Of one message the first [`READ_MAX`] recipients are read.
 
 use std::io;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use super::Transaction;
 
 /// Octets in which the type of a feedback report is looked for.
 const HEADER_BYTES: usize = 16 * 1024;
+/// Recipients of a message that are read as return paths, each of which may cost seals.
+const READ_MAX: usize = 100;
 /// Recipients of a report that are compared with readings.
 const NAMED_MAX: usize = 100;
 /// RFC 5965 section 3: the value of `report-type`.
@@ -28,6 +30,13 @@ pub(super) struct ReportAddress {
     pub list: Option<Arc<str>>,
     /// Readings as a return path, the likeliest first.
     readings: Vec<SenderPath>,
+}
+
+/// The copy that a report is about.
+pub(super) struct ReportedCopy {
+    /// The list whose copy it is; none for a manager's mail.
+    pub list: Option<Arc<str>>,
+    pub path: Option<SenderPath>,
 }
 
 impl ReportAddress {
@@ -45,20 +54,28 @@ impl ReportAddress {
         self.readings.iter().find(is_named).or(self.readings.first())
     }
 
-    /// The return path of the copy that a person complained about.
-    pub fn path_of_complaint(
+    /// The copy that a person complained about. A proven path of a list is that list's, wherever the complaint comes.
+    pub fn copy_of_complaint(
         &self,
         settings: &Settings,
         parsed: &ParsedBounce,
         facts: &ComplaintFacts,
-    ) -> Option<SenderPath> {
+    ) -> ReportedCopy {
         let named = facts.mail_from.as_deref().and_then(|path| path.parse::<Address>().ok());
-        let named = named.and_then(|path| match &self.list {
-            Some(list) => Some(ReportAddress::of_list(settings, list, &path)),
-            None => ReportAddress::of_manager(settings, &path),
+        let named = named.and_then(|path| {
+            let of_list = settings.copies.proven_reading(&path);
+            let of_list = of_list.and_then(|proven| settings.copies.list_of_bounces(&proven.sender));
+            match of_list.or(self.list.as_ref()) {
+                Some(list) => Some(ReportAddress::of_list(settings, list, &path)),
+                None => ReportAddress::of_manager(settings, &path),
+            }
         });
-        let named = named.and_then(|address| address.return_path(parsed).cloned());
-        named.or_else(|| self.return_path(parsed).cloned())
+        let of = |address: &ReportAddress| {
+            let path = address.return_path(parsed)?.clone();
+            Some(ReportedCopy { list: address.list.clone(), path: Some(path) })
+        };
+        let named = named.as_ref().and_then(of).or_else(|| of(self));
+        named.unwrap_or_else(|| ReportedCopy { list: self.list.clone(), path: None })
     }
 
     /// Reads an address at a list's bounce address.
@@ -76,7 +93,8 @@ impl ReportAddress {
     fn of_manager(settings: &Settings, path: &Address) -> Option<ReportAddress> {
         // One message may have asked for tags though its sender has none.
         if let Some(proven) = settings.copies.proven_reading(path) {
-            return Some(ReportAddress { list: None, readings: vec![proven] });
+            let list = settings.copies.list_of_bounces(&proven.sender).cloned();
+            return Some(ReportAddress { list, readings: vec![proven] });
         }
         let (verp, key) = settings.copies.sender_paths(path)?;
         Some(ReportAddress { list: None, readings: verp.readings(path, key) })
@@ -95,11 +113,11 @@ impl Transaction {
         last: &[u8],
         max: usize,
     ) -> io::Result<Vec<ReportAddress>> {
-        let of_lists = self.rcpts.reports().map(|(list, path)| ReportAddress::of_list(settings, list, path));
+        let of_lists = self.rcpts.reports().map(|(list, path)| Some(ReportAddress::of_list(settings, list, path)));
         let others = self.rcpts.relayed_and_aliases();
-        let of_managers = others.filter_map(|path| ReportAddress::of_manager(settings, path));
+        let of_managers = others.map(|path| ReportAddress::of_manager(settings, path));
         let mut all: Vec<ReportAddress> = Vec::new();
-        for address in of_lists.chain(of_managers) {
+        for address in of_lists.chain(of_managers).take(READ_MAX).flatten() {
             if all.len() >= max {
                 break;
             }

@@ -153,6 +153,44 @@ fn reports_are_understood_and_reach_the_manager_as_they_came() {
     assert!(events(&other).iter().all(|event| event["sender"] == "x@other.test"));
 }
 
+/// One person is one complaint, however often a message names the path, and whosever address it comes to.
+#[test]
+fn a_message_says_once_what_it_says_of_one_person() {
+    let (manager, host) = (host(), host());
+    let server = in_front_of(&manager, &host, "tagged")
+        .list("news", &["ann@host.example", "bob@host.example"])
+        .set("lists.news.verp", "\"tagged\"")
+        .set("lists.news.owner", "\"chief@host.example\"")
+        .start();
+    post(&server, 2);
+    let bob = path(&host, "bob");
+    let (local, domain) = bob.split_once('@').expect("an address");
+    let variants: Vec<String> = (0..20)
+        .map(|n| {
+            let varied =
+                |(at, letter): (usize, char)| if n >> (at % 5) & 1 == 1 { letter.to_ascii_uppercase() } else { letter };
+            format!("{}@{domain}", local.chars().enumerate().map(varied).collect::<String>())
+        })
+        .collect();
+    let to: Vec<&str> = variants.iter().map(String::as_str).collect();
+    server.connect_from("127.0.0.9").greeted().send("fbl@host.example", &to, complaint(&bob).as_bytes()).expect(250);
+    server.wait_log(&["report: sender=", "proven, action=complained"]);
+    assert_eq!(server.log().matching(&["report: sender=", "action=complained"]).len(), 1);
+    // A list's path that a complaint to the manager names is the list's.
+    server.smtp().send("ed@host.example", &["news@lists.test"], POST.as_bytes()).expect(250);
+    server.wait_log(&["to=<ann@host.example>", "stat=Sent"]);
+    wait_until("the list's copies", || {
+        host.heard("MAIL").iter().any(|mail| mail.contains("news-bounces+") && mail.contains("-ann="))
+    });
+    let ann = host.heard("MAIL").into_iter().rfind(|mail| mail.contains("-ann=")).expect("a copy");
+    let ann = ann.split(['<', '>']).nth(1).expect("a path").to_owned();
+    send(&server, "fbl@host.example", "abuse@manager.test", &complaint(&ann));
+    server.wait_log(&["report: list=news, to=<ann@host.example>, proven, action=complained"]);
+    send(&server, "fbl@host.example", "news-bounces@lists.test", &complaint(&ann.to_ascii_uppercase()));
+    server.wait_log(&["report: list=news", "repeated, action=complained"]);
+    assert!(server.log().matching(&["report: sender=", "news-bounces"]).is_empty());
+}
+
 /// The manager's own form, without a tag: who bounces is known, but nothing is proven.
 #[test]
 fn plain_return_paths_prove_nothing() {

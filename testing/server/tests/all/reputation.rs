@@ -158,6 +158,34 @@ fn a_block_list_raises_an_alarm_until_mail_is_taken_again() {
     wait_until("the end", || !has(&server, "blocked", "Spamhaus"));
 }
 
+/// Whoever got a copy can write reports about it: one domain is not enough.
+#[test]
+fn reports_raise_an_alarm_from_three_domains() {
+    let host = host();
+    let domains = ["host.example", "two.example", "three.example"];
+    let people = domains.map(|domain| format!("ann@{domain}"));
+    let builder = domains.iter().fold(bare(), |builder, domain| builder.route(domain, &[&host.host()]));
+    let server =
+        builder.list("news", &[&*people[0], &people[1], &people[2]]).set("lists.news.verp", "\"tagged\"").start();
+    post(&server, 3);
+    let paths: Vec<String> =
+        host.heard("MAIL").iter().map(|mail| mail.split(['<', '>']).nth(1).expect("a path").to_owned()).collect();
+    let path_of = |domain: &str| paths.iter().find(|path| path.contains(&format!("ann={domain}"))).expect("a copy");
+    let listed = |domain: &str, n: usize| {
+        let text =
+            bounce(&format!("554 5.7.1 {LISTED}")).replace("dns; host.example", &format!("dns; mx.n{n}.example"));
+        server.smtp().send("", &[path_of(domain)], text.as_bytes()).expect(250);
+    };
+    (0..5).for_each(|n| listed("host.example", n));
+    listed("two.example", 6);
+    server.wait_log(&["report: list=news, to=<ann@two.example>, proven", "cause=reputation"]);
+    assert!(!has(&server, "blocked", "Spamhaus from (report)"));
+    listed("three.example", 7);
+    wait_until("the alarm", || has(&server, "blocked", "Spamhaus from (report)"));
+    let alarm = conditions(&server).into_iter().find(|condition| condition["name"] == "blocked").expect("the alarm");
+    assert!(alarm["what"].as_str().expect("text").contains("3 replies"), "{alarm}");
+}
+
 /// Other rules apply after a reload; a bad file is refused with its line and the old ones stay.
 #[test]
 fn bounce_rules_are_replaced_by_a_reload() {
