@@ -15,12 +15,12 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use stentor_records::escape::{field, unescaped};
+use stentor_records::record::REPORT;
 
 use crate::message::ReportAction;
 
 /// Longest text, address or name in a line, in octets.
 const FIELD_BYTES_MAX: usize = 512;
-const PREFIX: &str = "report: ";
 const NO_RULE: &str = "none";
 
 /// Whether the tag of the return path proves that the recipient got a copy.
@@ -76,7 +76,7 @@ impl<'a> ReportNote<'a> {
         let name = |text: &str| field(text, FIELD_BYTES_MAX);
         let text = &self.text[..self.text.floor_char_boundary(FIELD_BYTES_MAX)];
         let sender = format!("sender=<{}>", name(&self.sender));
-        let mut line = PREFIX.to_owned();
+        let mut line = REPORT.to_owned();
         // Writing into a string cannot fail.
         let _ = match &*self.list {
             "" => write!(line, "{sender}"),
@@ -109,7 +109,7 @@ impl<'a> ReportNote<'a> {
 
     /// Reads a line; `None`: it is another note.
     pub fn read(line: &'a str) -> Option<ReportNote<'a>> {
-        let (fields, text) = line.strip_prefix(PREFIX)?.split_once(": ")?;
+        let (fields, text) = line.strip_prefix(REPORT)?.split_once(": ")?;
         let in_brackets = |value: &'a str| value.strip_prefix('<')?.strip_suffix('>').map(unescaped);
         let mut fields = fields.split(", ");
         let (list, sender) = match fields.next()?.split_once('=')? {

@@ -81,7 +81,8 @@ struct SumKey {
 /// One row: a subject and a cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BounceRow {
-    /// Provider or list; empty in rows by cause.
+    /// Provider or list, or the sender's domain if the mail is of no list; empty in rows by cause, and if the sender is
+    /// not known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     pub cause: BounceCause,
@@ -111,6 +112,21 @@ pub struct BlockedSource {
     /// When the last reply came.
     pub last: Ms,
     pub sample: String,
+}
+
+/// The mail that failed, and the reply.
+#[derive(Clone, Copy)]
+struct SummedMail<'a> {
+    list: &'a str,
+    /// The envelope sender, or its domain.
+    from: &'a str,
+    reply: &'a str,
+}
+
+impl<'a> SummedMail<'a> {
+    fn of(attempt: &Attempt<'a>) -> SummedMail<'a> {
+        SummedMail { list: attempt.list, from: attempt.from, reply: attempt.reply }
+    }
 }
 
 /// A classification without its borrowed rule.
@@ -185,8 +201,11 @@ impl<'r> BounceSums<'r> {
             return;
         };
         let known = KnownReply { cause, block_lists: Vec::new(), provider: String::new() };
+        // Its domain, if an older line has no sender.
+        let from = if report.sender.is_empty() { &*report.sender_domain } else { &*report.sender };
+        let mail = SummedMail { list: &report.list, from, reply: report.text };
         let count = BounceCount { returned: 1, ..BounceCount::default() };
-        self.count(&report.list, report.text, &known, domain(&report.recipient), count);
+        self.count(mail, &known, domain(&report.recipient), count);
     }
 
     fn attempt(&mut self, attempt: &Attempt<'_>) {
@@ -213,15 +232,15 @@ impl<'r> BounceSums<'r> {
             let mut unnamed = unreached.waiting;
             for (domain, waiting) in &unreached.domains {
                 unnamed = unnamed.saturating_sub(*waiting);
-                self.count(attempt.list, attempt.reply, &known, domain, count(*waiting).unwrap_or_default());
+                self.count(SummedMail::of(attempt), &known, domain, count(*waiting).unwrap_or_default());
             }
-            self.count(attempt.list, attempt.reply, &known, unreached.site, count(unnamed).unwrap_or_default());
+            self.count(SummedMail::of(attempt), &known, unreached.site, count(unnamed).unwrap_or_default());
             return;
         }
         for to in &attempt.to {
             let last = if attempt.is_fate_alone() { self.failure_of(attempt, to) } else { None };
             let known = last.as_ref().unwrap_or(&known);
-            self.count(attempt.list, attempt.reply, known, domain(to), count(1).unwrap_or_default());
+            self.count(SummedMail::of(attempt), known, domain(to), count(1).unwrap_or_default());
         }
     }
 
@@ -274,7 +293,7 @@ impl<'r> BounceSums<'r> {
         known
     }
 
-    fn count(&mut self, list: &str, reply: &str, known: &KnownReply, domain: &str, count: BounceCount) {
+    fn count(&mut self, mail: SummedMail<'_>, known: &KnownReply, domain: &str, count: BounceCount) {
         if count == BounceCount::default() {
             return;
         }
@@ -283,13 +302,21 @@ impl<'r> BounceSums<'r> {
             "" => self.providers.get(&domain).cloned().unwrap_or(domain),
             provider => provider.to_owned(),
         };
-        let mut key = SumKey { cause: known.cause, provider, list: list.to_owned() };
+        // Mail without a list is that of its sender's domain.
+        let of_sender = || mail.from.rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
+        let list = if mail.list.is_empty() { of_sender() } else { mail.list.to_owned() };
+        let mut key = SumKey { cause: known.cause, provider, list };
+        // Senders' domains may be any number; they leave room for providers and lists.
+        let is_crowded = mail.list.is_empty() && self.counts.len() >= ROWS_MAX / 2;
+        if is_crowded && !self.counts.contains_key(&key) {
+            OTHERS.clone_into(&mut key.list);
+        }
         if self.counts.len() >= ROWS_MAX && !self.counts.contains_key(&key) {
             key = SumKey { cause: known.cause, provider: OTHERS.to_owned(), list: OTHERS.to_owned() };
         }
         self.counts.entry(key).or_default().add(count);
         if known.cause == BounceCause::Unknown {
-            self.cluster(reply, count);
+            self.cluster(mail.reply, count);
         }
     }
 
@@ -476,6 +503,22 @@ mod tests {
         assert_eq!(rows(BounceSubject::Provider), ["one.example no_mailbox 1", "one.example unknown 1"]);
         assert_eq!(rows(BounceSubject::List), ["news no_mailbox 1", "news unknown 1"]);
         assert_eq!((sums.clusters().len(), sums.clusters()[0].count.returned), (1, 1));
+    }
+
+    #[test]
+    fn mail_without_a_list_counts_for_its_senders_domain() {
+        let rules = BounceRules::built_in();
+        let mut sums = BounceSums::new(&rules, None, None);
+        let deferred = attempt("esmtp", "mx.one.example", &["a@x.example"], Stat::Deferred, "452 4.2.2 Mailbox full");
+        sums.add(&Record::Attempt(Attempt { list: "", from: "news-bounces@Manager.example", ..deferred.clone() }));
+        sums.add(&Record::Attempt(Attempt { list: "", ..deferred }));
+        let text = "report: sender=<news-bounces@manager.example>, to=<b@x.example>, proven, action=failed, cause=full, \
+                    rule=none, from=manager.example: full";
+        sums.add(&Record::Note(Note { text, topic: Topic::Policy, ..Note::default() }));
+        let rows = sums.rows(BounceSubject::List).into_iter();
+        let rows: Vec<String> =
+            rows.map(|row| format!("{} {} {}", row.name, row.count.returned, row.count.deferred)).collect();
+        assert_eq!(rows, ["manager.example 1 1", " 0 1"]);
     }
 
     #[test]

@@ -593,7 +593,9 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
 pub fn post_report(core: &Core, id: MessageId, report: &ReportNote<'_>) {
     if is_wanted(core) {
         let (at, id, text) = (core.clock.now(), id.to_string(), report.write());
-        record(core, &message_note(at, &id, &text));
+        // The story of the recipient finds it.
+        let to = std::iter::once(&*report.recipient).collect();
+        record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, to, ..Note::default() }));
     }
 }
 

@@ -84,6 +84,9 @@ pub const PROTO_RELEASED: &str = "quarantine";
 pub const HELD_BY: &str = "held by ";
 pub const RELEASED_BY: &str = "released by ";
 
+/// Begins the note about a bounce or complaint that came back by mail.
+pub const REPORT: &str = "report: ";
+
 /// An attempt, for recipients with the same outcome.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Attempt<'a> {
@@ -223,7 +226,8 @@ pub struct Note<'a> {
     pub topic: Topic,
     /// Whether the message is finished: none of its recipients is pending.
     pub is_end: bool,
-    /// Recipients whose mail was accepted and dropped, as the client named them.
+    /// Recipients whose mail was accepted and dropped, as the client named them; with [`REPORT`], the recipient whom
+    /// the report is about.
     pub to: To<'a>,
     /// Message-ID of such mail, with its angle brackets.
     pub message_id: &'a str,

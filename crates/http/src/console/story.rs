@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use stentor_control::problem::Problem;
 use stentor_queue::ids::Ms;
 use stentor_records::civil::Zone;
-use stentor_records::record::{Attempt, HELD_BY, Note, RELEASED_BY, Record, Stat};
+use stentor_records::record::{Attempt, HELD_BY, Note, RELEASED_BY, REPORT, Record, Stat};
 
 use super::format::{instant, message_link, number, plural, recipient_link, shown, span};
 
@@ -158,6 +158,7 @@ fn words(reply: &str) -> String {
 /// What a note reports: its tone, and the event.
 fn event(note: &Note<'_>) -> (&'static str, &'static str) {
     match note.text {
+        text if !note.to.is_empty() && text.starts_with(REPORT) => ("warn", "report"),
         _ if !note.to.is_empty() => ("", "discarded"),
         text if text.starts_with(HELD_BY) => ("warn", "held"),
         text if text.starts_with(RELEASED_BY) => ("", "released"),

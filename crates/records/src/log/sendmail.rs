@@ -11,7 +11,8 @@ use memchr::memchr;
 use super::state::State;
 use super::text::{Fields, addresses, angle, bare, clock_ms, relay};
 use super::{Line, Out};
-use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, To, Topic, Unreached, WireChanges};
+use crate::escape::unescaped;
+use crate::record::{Accepted, Attempt, Ms, Note, REPORT, Record, Refused, Stat, To, Topic, Unreached, WireChanges};
 
 pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     let Some((id, rest)) = split_id(message) else { return without_id(at, pid, message, state, out) };
@@ -33,6 +34,12 @@ pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, o
         out.put(&Record::Note(note));
         return Line::Read;
     }
+    if let Some(recipient) = reported(rest) {
+        let (recipient, topic) = (unescaped(recipient), Topic::Policy);
+        let to = std::iter::once(&*recipient).collect();
+        out.put(&Record::Note(Note { at, id, text: rest, topic, to, ..Note::default() }));
+        return Line::Read;
+    }
     let done = rest.starts_with("done; ");
     if rest.contains(": Cannot send message for ") || rest.contains(": Cannot send message within ") {
         expired(at, id, state, out);
@@ -42,6 +49,12 @@ pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, o
     }
     out.put(&Record::Note(Note { at, id, text: rest, is_end: done, ..Note::default() }));
     Line::Read
+}
+
+/// The recipient whom a report is about, its second field.
+fn reported(rest: &str) -> Option<&str> {
+    let (_, recipient) = rest.strip_prefix(REPORT)?.split_once(", ")?;
+    recipient.strip_prefix("to=<")?.split_once('>').map(|(recipient, _)| recipient)
 }
 
 /// Splits off the queue id, which has a digit and no lower-case word before the colon: `AAM3Q0aB123456`, older ones

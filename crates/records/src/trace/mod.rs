@@ -3,8 +3,9 @@
 //! The key is a queue id, a Message-ID, a recipient or a domain; the records show which. A message belongs to the story
 //! if a record's id or Message-ID equals the key, or if an attempt names the recipient or one at the domain. It also
 //! belongs if the client named the recipient but others get the mail (an alias, a virtual user, a recipient that was
-//! redirected, rewritten or dropped); then the whole message is shown. If a message is found by its recipients, only
-//! their attempts are shown. A record that names a recipient does not contain its message's acceptance, so the last
+//! redirected, rewritten or dropped); then the whole message is shown. A bounce or complaint about the recipient is
+//! shown as the message that it came in, without other recipients. If a message is found by its recipients, only their
+//! attempts are shown. A record that names a recipient does not contain its message's acceptance, so the last
 //! [`RECENT_MAX`] acceptances are kept. Failed sessions and look-ups name domains: [`MailTrace::finish`] puts them
 //! among the attempts of the messages that waited for them.
 //!
@@ -27,7 +28,7 @@ use serde::Serialize;
 
 pub use self::unreached::Unreached;
 use self::unreached::{AtDomain, Failures};
-use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, domain};
+use crate::record::{Accepted, Attempt, Ms, Note, REPORT, Record, Refused, Stat, domain};
 
 /// Messages in one story; further ones are only counted.
 pub const MESSAGES_MAX: usize = 1_000;
@@ -141,6 +142,9 @@ pub struct MessageTrace {
     /// Further copies for addresses that are recipients already.
     #[serde(skip)]
     copies: u64,
+    /// Found by a recipient whom it reports on.
+    #[serde(skip)]
+    is_report: bool,
     /// Number of recipients that the server says are pending.
     #[serde(skip)]
     pending_now: u64,
@@ -507,14 +511,22 @@ impl MailTrace {
             return;
         }
         let since = self.since;
-        let is_of_recipient = !is_asked && !self.is_of_sender;
-        let Some(message) = self.message(r.id, r.at, is_of_recipient) else { return };
+        let is_report = !r.to.is_empty() && r.text.starts_with(REPORT);
+        // Recipients of the message that brings a report are others.
+        let is_whole = is_asked && !(is_named && is_report) || self.is_of_sender;
+        let Some(message) = self.message(r.id, r.at, !is_whole) else { return };
+        if is_report {
+            if !is_named && (message.is_of_recipient || message.is_named) {
+                return;
+            }
+            message.is_report |= is_named;
+        }
         if message.message_id.is_empty() {
             r.message_id.clone_into(&mut message.message_id);
         }
         message.is_over |= r.is_end;
-        message.is_named |= is_named;
-        let room = TO_SHOWN_MAX.saturating_sub(message.discarded.len());
+        message.is_named |= is_named && !is_report;
+        let room = if is_report { 0 } else { TO_SHOWN_MAX.saturating_sub(message.discarded.len()) };
         message.discarded.extend(r.to.iter().take(room).map(|to| (*to).to_owned()));
         if r.text.is_empty() {
             return;

@@ -50,6 +50,7 @@ impl MessageTrace {
                 let to: Vec<String> = self.discarded.iter().map(|to| printable(to)).collect();
                 push(out, format_args!("  discarded   {}", to.join(", ")));
             }
+            None if self.is_report => {}
             None => push(out, format_args!("  accepted    {before}")),
         }
         if self.is_earlier_unknown {
@@ -106,6 +107,7 @@ impl MessageTrace {
             parts if !self.held.is_empty() => format!("{}, {}", parts.join(", "), printable(&self.held)),
             [] if self.domains.values().any(|domain| domain.is_pending) => "no host has replied yet".to_owned(),
             [] if !self.discarded.is_empty() && self.accepted.is_none() => "accepted and discarded".to_owned(),
+            [] if self.is_report => "a report about this recipient".to_owned(),
             [] => "no records of its recipients".to_owned(),
             parts => parts.join(", "),
         }

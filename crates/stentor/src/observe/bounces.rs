@@ -190,7 +190,8 @@ fn sums_text(sums: &BounceSums<'_>, options: &Options) -> String {
     }
     let mut out = String::from("given up  returned  deferred  fault    cause        name\n");
     for row in rows.iter().take(limit) {
-        let name = printable(&row.name, REPLY_BYTES_SHOWN);
+        let unknown = if by == BounceSubject::Cause { "" } else { "-" };
+        let name = if row.name.is_empty() { unknown.to_owned() } else { printable(&row.name, REPLY_BYTES_SHOWN) };
         let line = format!(
             "{:>8}  {:>8}  {:>8}  {:<7}  {:<11}  {name}",
             row.count.given_up,

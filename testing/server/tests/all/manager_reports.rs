@@ -139,6 +139,20 @@ fn reports_are_understood_and_reach_the_manager_as_they_came() {
                 && (row["complaints"].as_u64(), row["unproven"].as_u64()) == (Some(1), Some(1))
         })
     });
+    // A person's story has what came back about that person alone.
+    let reported = |who: &str| {
+        let text = server.operator_text(&["trace", who]);
+        text.lines().filter(|line| line.contains("report: sender=")).map(str::to_owned).collect::<Vec<String>>()
+    };
+    wait_until("the history has them", || reported("bob@host.example").len() == 2);
+    let about_ann = reported("ann@host.example");
+    assert!(
+        about_ann.len() == 2 && about_ann.iter().all(|line| line.contains("to=<ann@host.example>")),
+        "{about_ann:?}"
+    );
+    assert!(about_ann[0].contains("proven, action=failed"), "{about_ann:?}");
+    let sums = server.operator_text(&["bounces", "--by", "list"]);
+    assert!(sums.lines().any(|line| line.contains("no_mailbox") && line.ends_with("manager.test")), "{sums}");
     // Its manager alone gets the events.
     let reports = || events(&own).into_iter().filter(|event| event["type"] == "report").collect::<Vec<Value>>();
     wait_until("all reports are events", || reports().len() == 4);
