@@ -44,6 +44,15 @@ impl KeptFile {
     }
 }
 
+/// What became of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeptReport {
+    New,
+    /// It replaced the same report.
+    Repeated,
+    TooLarge,
+}
+
 /// The folder, while the reports of a message are stored: it is listed once.
 pub struct ReportFolder {
     path: PathBuf,
@@ -63,19 +72,21 @@ impl ReportFolder {
         Ok(ReportFolder { path, files })
     }
 
-    /// Stores a report durably. `reporter`: who sent it, as far as that is known. `false`: it is too large.
+    /// Stores a report durably. `reporter`: who sent it, as far as that is known.
     ///
     /// # Errors
     /// It is not stored.
-    pub fn keep(&mut self, reporter: &str, report: &AggregateReport) -> io::Result<bool> {
-        let Some(octets) = compressed_xml(report) else { return Ok(false) };
+    pub fn keep(&mut self, reporter: &str, report: &AggregateReport) -> io::Result<KeptReport> {
+        let Some(octets) = compressed_xml(report) else { return Ok(KeptReport::TooLarge) };
         let path = self.path.join(format!("{}.{EXTENSION}", report.key(reporter)));
+        let before = self.files.len();
         self.files.retain(|file| file.path != path);
+        let is_repeated = self.files.len() < before;
         let bytes = octets.len() as u64;
         self.make_space(bytes)?;
         replace(&path, &octets, 0o600)?;
         self.files.push(KeptFile { changed: SystemTime::now(), bytes, path });
-        Ok(true)
+        Ok(if is_repeated { KeptReport::Repeated } else { KeptReport::New })
     }
 
     /// Removes the oldest file of whoever has most, until another of this size fits: one who floods the folder makes
@@ -212,7 +223,7 @@ mod tests {
         let path = folder.path().join(FOLDER);
         fs::File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         for id in ["1", "2", "1"] {
-            assert!(kept.keep("a.test", &report(id)).unwrap());
+            assert_ne!(kept.keep("a.test", &report(id)).unwrap(), KeptReport::TooLarge);
         }
         assert_eq!(kept.files.len(), 2);
         assert!(folder_modified_at(folder.path()).unwrap().unwrap() > SystemTime::UNIX_EPOCH);

@@ -10,7 +10,7 @@ use stentor_control::{ControlReply, ErrorCode};
 use stentor_domain_reports::dmarc::ReportFilter;
 use stentor_mail::address::normalise_domain;
 
-use super::answer;
+use super::{answer, bad_query};
 use crate::dmarc_sums::ROWS_MAX;
 use crate::{Http, problem};
 
@@ -32,7 +32,7 @@ pub(super) async fn sums(State(http): State<Http>, query: Result<Query<DmarcQuer
     let bad = |text: &str| problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, text);
     let DmarcQuery { since, domain, rows_max } = match query {
         Ok(Query(query)) => query,
-        Err(error) => return bad(&error.body_text()),
+        Err(error) => return bad_query(&error),
     };
     let domain = match domain.as_deref().map(normalise_domain).transpose() {
         Ok(domain) => domain,

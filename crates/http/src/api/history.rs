@@ -17,6 +17,7 @@ use stentor_history::{Reader, StoryQuery};
 use stentor_records::mailstat::{By, Options, Table, json};
 use tokio::sync::mpsc;
 
+use super::bad_query;
 use crate::{Http, problem};
 
 /// Default period in milliseconds, if `since` is missing.
@@ -57,7 +58,7 @@ pub(super) async fn mailstat(State(http): State<Http>, query: Result<Query<RowsQ
     let bad = |text: &str| problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, text);
     let query = match query {
         Ok(Query(query)) => query,
-        Err(error) => return bad(&error.body_text()),
+        Err(error) => return bad_query(&error),
     };
     let until = query.until.unwrap_or_else(|| http.core.clock.now());
     let since = query.since.unwrap_or(until.saturating_sub(SINCE_DEFAULT_MS));

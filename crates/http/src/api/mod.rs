@@ -129,7 +129,7 @@ async fn read(
 ) -> Response {
     let fields = match query {
         Ok(Query(query)) => from_query(query),
-        Err(error) => return problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &error.body_text()),
+        Err(error) => return bad_query(&error),
     };
     match request(verb, fields, own) {
         // No caller is needed: requests that change nothing are not audited.
@@ -189,6 +189,26 @@ async fn change(
     match request(verb, fields, own) {
         Ok(request) => answer(http.ask(request, peer).await),
         Err(refused) => answer(ControlReply::Error(refused)),
+    }
+}
+
+/// Answers a query with a wrong value or parameter.
+fn bad_query(error: &QueryRejection) -> Response {
+    let text = error.body_text();
+    problem(StatusCode::BAD_REQUEST, ErrorCode::BadRequest, &query_fault(&text))
+}
+
+/// What is wrong with a query, in words of the API; other errors as they are.
+fn query_fault(text: &str) -> String {
+    const NO_NUMBER: [&str; 2] = ["invalid digit found in string", "cannot parse integer from empty string"];
+    let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(text);
+    match text.split_once(": ") {
+        Some((name @ ("since" | "until" | "expires"), why)) if NO_NUMBER.contains(&why) => {
+            format!("`{name}` is in milliseconds since 1970")
+        }
+        Some((name, why)) if NO_NUMBER.contains(&why) => format!("`{name}` is a number"),
+        Some((name, why)) => format!("`{name}`: {why}"),
+        None => text.to_owned(),
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_config::{Config, DmarcAction};
-use stentor_core::received_reports::{ReportFolder, is_own_domain};
+use stentor_core::received_reports::{KeptReport, ReportFolder, is_own_domain};
 use stentor_core::{Core, Settings};
 use stentor_domain_reports::dmarc::{
     AggregateReport, DAY_S, DkimEntry, MessageCounter as _, OverrideReason, PublishedPolicy, ReportDisposition,
@@ -69,12 +69,14 @@ impl DmarcOutcome {
 #[derive(Debug, Default)]
 struct ReportTally {
     kept: u32,
+    /// Received before.
+    repeated: u32,
     /// About domains of others.
     others: u32,
     /// About days to come.
     future: u32,
     too_large: u32,
-    /// Domain and organization of the first that was kept.
+    /// Domain and organization of the first that was kept, or else of the last that was not.
     first: (String, String),
     why: Option<ReportError>,
 }
@@ -160,25 +162,26 @@ fn store_reports(config: &Config, octets: &[u8], reporter: Option<&str>, now_s: 
     let mut keep = |report: &AggregateReport| -> std::io::Result<()> {
         if !is_own_domain(config, &report.policy.domain) {
             tally.others += 1;
+            tally.name(report);
             return Ok(());
         }
         // The reporter's clock may differ from ours by a day.
         if report.end_s > now_s + DAY_S {
             tally.future += 1;
+            tally.name(report);
             return Ok(());
         }
         let folder = match &mut folder {
             Some(folder) => folder,
             none => none.insert(ReportFolder::open(&config.data_dir)?),
         };
-        if !folder.keep(reporter.unwrap_or(&report.organization), report)? {
-            tally.too_large += 1;
-            return Ok(());
+        let became = folder.keep(reporter.unwrap_or(&report.organization), report)?;
+        tally.name(report);
+        match became {
+            KeptReport::New => tally.kept += 1,
+            KeptReport::Repeated => tally.repeated += 1,
+            KeptReport::TooLarge => tally.too_large += 1,
         }
-        if tally.kept == 0 {
-            tally.first = (report.policy.domain.clone(), report.organization.clone());
-        }
-        tally.kept += 1;
         Ok(())
     };
     let read = each_report(octets, REPORTS_MAX, &mut |report| {
@@ -191,20 +194,30 @@ fn store_reports(config: &Config, octets: &[u8], reporter: Option<&str>, now_s: 
 }
 
 impl ReportTally {
+    fn name(&mut self, report: &AggregateReport) {
+        if self.kept == 0 {
+            self.first = (report.policy.domain.clone(), report.organization.clone());
+        }
+    }
+
     /// One line for a message, since anybody can send any number of reports.
     fn log(&self, message: MessageId) {
-        let ReportTally { kept, others, future, too_large, first: (domain, organization), why } = self;
+        let ReportTally { kept, repeated, others, future, too_large, first: (domain, organization), why } = self;
         let why = why.as_ref().map(tracing::field::display);
         match kept {
+            0 if *repeated > 0 => tracing::info!(
+                %message, repeated, domain, organization, others, future, too_large, why,
+                "DMARC report received again: it is already here"
+            ),
             0 if *others + *future + *too_large == 0 => {
                 tracing::info!(%message, why, "message to the address for DMARC reports has no usable report");
             }
             0 => tracing::info!(
-                %message, others, future, too_large, why,
+                %message, domain, organization, others, future, too_large, why,
                 "DMARC report ignored: it is about a domain of others or the future, or too large"
             ),
             _ => tracing::info!(
-                %message, kept, domain, organization, others, future, too_large, why,
+                %message, kept, repeated, domain, organization, others, future, too_large, why,
                 "DMARC report received"
             ),
         }

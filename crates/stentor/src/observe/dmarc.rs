@@ -146,11 +146,12 @@ fn sums_text(summary: &DmarcSummary, skipped: SkippedReports, options: &Options)
             format!("no reports{about} since then; {earlier} before\n")
         } else if others > 0 {
             format!("no reports{about}; {others} about other domains\n")
+        } else if !options.files.is_empty() {
+            format!("no reports{about}\n")
         } else {
             "no reports; to receive them, set `address` in [dmarc_reports] and publish it as rua= \
-             (docs/operate/dmarc-reports.md)
-"
-            .to_owned()
+             (docs/operate/dmarc-reports.md)\n"
+                .to_owned()
         };
     }
     let mut out =

@@ -209,7 +209,7 @@ fn reports_of_others_are_kept_and_shown() {
     // Neither is one about a domain of others, nor that of an author who publishes no policy.
     let foreign = content.replace("one.example</domain>", "x.example</domain>");
     assert_eq!(answered(&server, "127.0.0.2", "passing.example", address, &foreign), 250);
-    server.log().wait(&["DMARC report ignored: it is about a domain of others"]);
+    server.log().wait(&["DMARC report ignored: it is about a domain of others", "x.example"]);
     assert_eq!(answered(&server, "127.0.0.2", "agency.example", address, &content), 250);
     assert_eq!(shown(), 0);
     // A repeated report replaces itself; a message to others is none.
@@ -217,6 +217,7 @@ fn reports_of_others_are_kept_and_shown() {
     for address in [address, "Dmarc@one.example"] {
         assert_eq!(answered(&server, "127.0.0.2", "passing.example", address, &content), 250);
     }
+    server.log().wait(&["DMARC report received again: it is already here", "one.example"]);
     assert_eq!(shown(), 40);
     let text = server.operator_text(&["dmarc", "-n", "1"]);
     let source = "     40        40            0         0  192.0.2.9        one.example (sender other.example)";
@@ -239,6 +240,8 @@ fn the_api_and_the_console_show_what_the_command_prints() {
     let page = |query: &str| server.http_get(&format!("/dmarc{query}")).expect(200).text();
     assert_eq!(api("")["domains_total"], 0);
     assert!(page("?days=0").contains("No reports."));
+    let wrong = server.http_get("/api/v1/dmarc?since=yesterday").expect(400).text();
+    assert!(wrong.contains("`since` is in milliseconds since 1970"), "{wrong}");
     let claimed = "&lt;script&gt;&lt;a href=/&gt;other.example";
     let content = |report: &str| {
         format!("Subject: x\r\nMIME-Version: 1.0\r\nContent-Type: text/xml; name=\"r.xml\"\r\n\r\n{report}\r\n")
@@ -320,6 +323,9 @@ fn files_are_read_and_bad_ones_are_named() {
     let (text, errors) = (String::from_utf8_lossy(&read.stdout), String::from_utf8_lossy(&read.stderr));
     assert!(!read.status.success() && text.contains("192.0.2.9"), "{text}");
     assert!(errors.contains("bad.xml: record 1: <count> has the invalid value \"many\""), "{errors}");
+    let read = dmarc(&[&path("bad.xml"), &path("missing.xml")], b"");
+    let text = String::from_utf8_lossy(&read.stdout);
+    assert!(!read.status.success() && text == "no reports\n", "{text}");
     assert!(dmarc(&["-"], REPORT.as_bytes()).status.success());
     std::fs::write(path("sub.xml"), REPORT.replace("<domain>one.example", "<domain>news.one.example"))
         .expect("written");
