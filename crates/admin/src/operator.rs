@@ -170,6 +170,7 @@ impl Operator {
             started: self.started,
             stopping,
             messages: messages as u64,
+            held: core.with(|hub, _| hub.store.held()) as u64,
             addresses: addresses as u64,
             recipients,
             connections_in: (self.sessions)() as u64,

@@ -1,7 +1,18 @@
 //! Suppressions in the forms of requests and rows.
 
 use stentor_control::{NewSuppression, SuppressionView};
+use stentor_core::Core;
 use stentor_registry::{Scope, Subject, Suppression, SuppressionError, SuppressionReason};
+
+use crate::lists;
+
+/// A remark on a scope whose list is not configured.
+pub fn list_remark(core: &Core, scope: &Scope) -> Option<String> {
+    match scope {
+        Scope::List(name) => lists::unknown(core, Some(name)).map(|problem| problem.text),
+        Scope::Everything | Scope::Sender(_) => None,
+    }
+}
 
 /// The request that adds this entry.
 pub fn addition(entry: &Suppression) -> NewSuppression {

@@ -55,6 +55,16 @@ pub enum WebhookFormat {
     Listmonk,
 }
 
+impl WebhookFormat {
+    /// Value of `format`.
+    pub fn name(self) -> &'static str {
+        match self {
+            WebhookFormat::Events => "events",
+            WebhookFormat::Listmonk => "listmonk",
+        }
+    }
+}
+
 /// Settings of `[webhooks.NAME]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WebhookConfig {

@@ -78,7 +78,6 @@ impl DkimRequest {
 #[serde(default)]
 pub struct DkimRecords {
     pub now: Ms,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<DkimRecordView>,
 }
 

@@ -69,7 +69,6 @@ pub struct QuarantineList {
     pub recipients: u64,
     pub octets: u64,
     /// Rows, oldest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<QuarantinedView>,
     /// The value of `after` for the next rows, if there are more.
     pub next: Option<String>,

@@ -14,7 +14,7 @@ use super::causes::{CauseRow, line_of, most_first, next_try_of, summary, why, wh
 use super::doctor::Doctor;
 use super::foreign::{cut, marked, restored};
 use super::format::{
-    Width, bytes, counted, instant, line, localised, next_try, part, plural, resume_command, slot_ago, span,
+    Width, bytes, counted, grouped, instant, line, localised, next_try, part, plural, resume_command, slot_ago, span,
 };
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
@@ -397,10 +397,9 @@ pub fn status(s: &Status) -> String {
     for condition in &s.health {
         health(&mut out, condition, s.now);
     }
-    line(
-        &mut out,
-        format_args!("  queue        {}, {} known", plural(s.messages, "message"), plural(s.addresses, "address")),
-    );
+    let (messages, addresses) = (plural(s.messages, "message"), plural(s.addresses, "address"));
+    let held = if s.held > 0 { format!(" ({} held)", grouped(s.held)) } else { String::new() };
+    line(&mut out, format_args!("  queue        {messages}{held}, {addresses} known"));
     line(&mut out, format_args!("  recipients   {}", fates(&s.recipients)));
     line(&mut out, format_args!("  connections  {} in, {} out", s.connections_in, s.connections_out));
     line(

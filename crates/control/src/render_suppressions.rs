@@ -9,6 +9,7 @@ use super::suppression_view::{SuppressionList, SuppressionView};
 
 const COLUMNS: usize = 40;
 const SCOPE_COLUMNS: usize = 30;
+const REMARK_COLUMNS: usize = 300;
 
 pub(super) fn list(all: &SuppressionList, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
@@ -31,7 +32,11 @@ pub(super) fn list(all: &SuppressionList, zone: &Zone, width: Width) -> String {
     }
     let shown = all.rows.len() as u64;
     let _ = match &all.next {
-        None if shown == 0 => writeln!(out, "no entry matches; {} in the registry", plural(all.entries, "entry")),
+        None if shown == 0 => {
+            let doubt =
+                all.remarks.iter().fold(String::new(), |text, remark| text + &cut(remark, REMARK_COLUMNS) + "; ");
+            writeln!(out, "no entry matches; {doubt}{} in the registry", plural(all.entries, "entry"))
+        }
         Some(_) => {
             writeln!(out, "{shown} shown of {}; `stentor suppress export` writes all", plural(all.entries, "entry"))
         }

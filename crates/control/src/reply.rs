@@ -69,6 +69,9 @@ pub struct Status {
     pub stopping: bool,
     /// Messages queued now.
     pub messages: u64,
+    /// Of these, held by rules or operators.
+    #[serde(default)]
+    pub held: u64,
     /// Addresses in the address book.
     pub addresses: u64,
     /// Recipients, over the life of the store.

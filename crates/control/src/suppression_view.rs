@@ -121,8 +121,9 @@ pub struct SuppressionList {
     pub now: Ms,
     /// Number of all entries, expired ones included until they are deleted.
     pub entries: u64,
+    /// Doubts about the request, such as a list that is not configured.
+    pub remarks: Vec<String>,
     /// Rows in the order of subject and scope.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<SuppressionView>,
     /// The value of `after` for the next rows, if there may be more.
     pub next: Option<SuppressionName>,

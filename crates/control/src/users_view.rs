@@ -17,7 +17,6 @@ pub struct UsersView {
     /// settings.
     pub users_total: u64,
     /// Rows in the order of the file, or by name.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<UserRow>,
 }
 

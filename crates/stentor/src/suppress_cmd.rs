@@ -31,6 +31,8 @@ const ERRORS_MAX: usize = 20;
 const PART_BYTES_MAX: usize = 48 * 1024;
 /// Octets of a file read at once.
 const READ_BYTES: usize = 256 * 1024;
+/// Lists of a file that `--dry-run` looks for.
+const LISTS_MAX: usize = 1_000;
 /// Octets that an entry takes beside its texts.
 const ENTRY_BYTES: usize = 150;
 
@@ -280,6 +282,7 @@ fn import(args: &ImportArgs) -> ExitCode {
     let expired = if checked.expired == 0 { String::new() } else { format!(", {} already expired", checked.expired) };
     if args.dry_run {
         println!("{} without errors{expired}; nothing was imported", plural(checked.entries, "entry"));
+        remark_on_lists(&args.server, checked.scopes);
         return ExitCode::SUCCESS;
     }
     let socket = match args.server.socket() {
@@ -324,6 +327,24 @@ fn import(args: &ImportArgs) -> ExitCode {
     }
 }
 
+/// Names the lists of a file that are not configured, as its import would; the server knows them.
+fn remark_on_lists(server: &ServerArgs, scopes: BTreeSet<String>) {
+    if scopes.is_empty() {
+        return;
+    }
+    let Some(mut client) = server.socket().ok().and_then(|socket| Client::connect(&socket).ok()) else {
+        eprintln!("stentor: the server does not answer, so its lists could not be compared");
+        return;
+    };
+    for scope in scopes {
+        let options = SuppressionOptions { scope: Some(scope), rows_max: 1, ..SuppressionOptions::default() };
+        let request = Request::Suppression(SuppressionRequest::List(options));
+        if let Ok(ControlReply::Suppressions(list)) = client.ask(&request) {
+            list.remarks.iter().for_each(|remark| eprintln!("stentor: {remark}"));
+        }
+    }
+}
+
 /// What the first reading of a file found.
 #[derive(Default)]
 struct FileCheck {
@@ -331,14 +352,21 @@ struct FileCheck {
     entries: u64,
     expired: u64,
     errors: usize,
+    /// Those of lists.
+    scopes: BTreeSet<String>,
 }
 
 impl FileCheck {
     fn see(&mut self, file: &Path, line: CsvLine) {
         match line.entry {
             Ok(entry) => {
-                self.entries += u64::from(entry.is_some());
-                self.expired += u64::from(entry.is_some_and(|entry| entry.has_expired(self.now)));
+                let Some(entry) = entry else { return };
+                self.entries += 1;
+                if entry.has_expired(self.now) {
+                    self.expired += 1;
+                } else if matches!(entry.key.scope, Scope::List(_)) && self.scopes.len() < LISTS_MAX {
+                    self.scopes.insert(entry.key.scope.text());
+                }
             }
             Err(error) => {
                 self.errors += 1;

@@ -21,8 +21,7 @@ use stentor_registry::{
 };
 
 use super::author::who;
-use crate::lists;
-use crate::suppression_forms::view;
+use crate::suppression_forms::{list_remark, view};
 
 /// Entries that `stentor address` shows.
 const COVERING_MAX: usize = 100;
@@ -175,7 +174,9 @@ async fn list(core: &Arc<Core>, options: SuppressionOptions) -> Result<ControlRe
         None => Vec::new(),
         Some(subject) => covering(&subject),
     };
-    let scope = options.scope.as_deref().map(Scope::parse).transpose().map_err(wrong)?.map(|scope| scope.text());
+    let scope = options.scope.as_deref().map(Scope::parse).transpose().map_err(wrong)?;
+    let remarks = Vec::from_iter(scope.as_ref().and_then(|scope| list_remark(core, scope)));
+    let scope = scope.map(|scope| scope.text());
     let after = options.after.map(|name| SuppressionKey::parse(&name.subject, &name.scope));
     let after = after.transpose().map_err(wrong)?;
     let reason = options.reason.as_deref().map(SuppressionReason::parse).transpose().map_err(wrong)?;
@@ -193,6 +194,7 @@ async fn list(core: &Arc<Core>, options: SuppressionOptions) -> Result<ControlRe
     Ok(ControlReply::Suppressions(Box::new(SuppressionList {
         now: core.clock.now(),
         entries: core.registry.len() as u64,
+        remarks,
         rows,
         next: query.after.map(|key| SuppressionName::of(key.subject.text(), key.scope.text())),
     })))
@@ -221,11 +223,7 @@ fn words(key: &SuppressionKey) -> String {
 
 /// A remark on the first list that is not configured.
 fn unknown_list<'a>(core: &Core, keys: impl IntoIterator<Item = &'a SuppressionKey>) -> Option<String> {
-    let mut names = keys.into_iter().filter_map(|key| match &key.scope {
-        Scope::List(name) => Some(&**name),
-        Scope::Everything | Scope::Sender(_) => None,
-    });
-    names.find_map(|name| lists::unknown(core, Some(name))).map(|problem| problem.text)
+    keys.into_iter().find_map(|key| list_remark(core, &key.scope))
 }
 
 /// Remarks at the end of a text.

@@ -9,6 +9,7 @@
 //! Failure: a part that cannot be stored ends the import, and the answer says how many entries are stored. An export
 //! that fails ends without the last chunk, which every client reports.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use axum::Json;
@@ -21,7 +22,7 @@ use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
-use stentor_admin::suppression_forms::addition;
+use stentor_admin::suppression_forms::{addition, list_remark};
 use stentor_control::suppression_view::{ENTRIES_MAX, ROWS_DEFAULT, ROWS_MAX};
 use stentor_control::{
     ControlReply, ErrorCode, NewSuppressions, Problem, Request, Requester, SuppressionName, SuppressionOptions,
@@ -34,7 +35,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::export::UNREAD_TIMEOUT;
-use super::{anonymous, answer};
+use super::{anonymous, answer, bad_query};
 use crate::auth::Caller;
 use crate::body::received;
 use crate::{Http, problem};
@@ -45,6 +46,8 @@ const IMPORT_BYTES_MAX: u64 = 1 << 30;
 const ERRORS_MAX: usize = 100;
 /// Remarks of an answer.
 const REMARKS_MAX: usize = 20;
+/// Scopes of a dry run whose lists are looked for.
+const SCOPES_MAX: usize = 1_000;
 /// Source of imported entries without one.
 const SOURCE: &str = "import";
 const CSV: &str = "text/csv; charset=utf-8";
@@ -118,7 +121,7 @@ pub(super) async fn list(
 ) -> Response {
     let query = match query {
         Ok(Query(query)) => query,
-        Err(error) => return bad(&error.body_text()),
+        Err(error) => return bad_query(&error),
     };
     let after = match (query.after_subject, query.after_scope) {
         (Some(subject), Some(scope)) => Some(SuppressionName::of(subject, scope)),
@@ -184,7 +187,7 @@ async fn import(
     };
     let query = match query {
         Ok(Query(query)) => query,
-        Err(error) => return bad(&error.body_text()),
+        Err(error) => return bad_query(&error),
     };
     let now = http.core.clock.now();
     let (is_dry, defaults) = (query.dry_run, defaults(query, now));
@@ -199,6 +202,7 @@ async fn import(
         is_dry,
         source: defaults.source.clone(),
         entries: Vec::new(),
+        scopes: BTreeSet::new(),
         result: ImportResult::default(),
     };
     match importer.run(CsvReader::new(defaults), body).await {
@@ -240,6 +244,8 @@ struct Importer<'a> {
     source: String,
     /// Entries that are not stored yet.
     entries: Vec<Suppression>,
+    /// Scopes that a dry run has seen.
+    scopes: BTreeSet<String>,
     result: ImportResult,
 }
 
@@ -269,7 +275,13 @@ impl Importer<'_> {
                 result.entries += 1;
                 if entry.has_expired(self.now) {
                     result.ended += 1;
-                } else if !self.is_dry {
+                } else if self.is_dry {
+                    let scope = entry.key.scope;
+                    let is_new = self.scopes.len() < SCOPES_MAX && self.scopes.insert(scope.text());
+                    if is_new && result.remarks.len() < REMARKS_MAX {
+                        result.remarks.extend(list_remark(&self.http.core, &scope));
+                    }
+                } else {
                     self.entries.push(entry);
                 }
             }

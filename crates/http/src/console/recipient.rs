@@ -7,7 +7,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
-use stentor_control::{AddressView, Control, ControlReply, RecipientState, RecipientView, Request};
+use stentor_control::{AddressView, Control, ControlReply, RecipientState, RecipientView, Request, SuppressionView};
 use stentor_mail::heading::Heading;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageId, Ms};
@@ -126,6 +126,12 @@ fn known(frame: &Frame, view: &AddressView, waiting: &[WaitingMessage]) -> Marku
             section.panel aria-labelledby="mailbox" { h2 #mailbox { "Mailbox" } (mailbox(view)) }
             section.panel aria-labelledby="hosts" { h2 #hosts { "Hosts of its domain" } (hosts(view)) }
         }
+        @if !view.suppressions.is_empty() {
+            section.panel aria-labelledby="suppressed" {
+                h2 #suppressed { "Suppressions" }
+                (suppressions(frame, &view.suppressions, view.now))
+            }
+        }
         section.panel aria-labelledby="waits" {
             h2 #waits { "Waiting" }
             @if view.messages.is_empty() { p.empty { "No messages are waiting for this address." } } @else {
@@ -145,6 +151,38 @@ fn known(frame: &Frame, view: &AddressView, waiting: &[WaitingMessage]) -> Marku
             ]))
         }
     }
+}
+
+/// Suppressions of the address and its domain.
+fn suppressions(frame: &Frame, rows: &[SuppressionView], now: Ms) -> Markup {
+    let columns = [
+        head("Subject", "long"),
+        column("Scope", "name"),
+        column("Reason", "t"),
+        column("Source", "name"),
+        column("Since", "t"),
+        column("Until", "t"),
+        column("Note", "long"),
+    ];
+    let zone = &frame.http.zone;
+    let row = |row: &SuppressionView| {
+        vec![
+            format::address(&row.subject),
+            html! { @if row.scope == "everything" { "all mail" } @else { (shown(&row.scope)) } },
+            html! { (shown(&row.reason)) },
+            html! { (shown(&row.source)) },
+            instant(row.since, zone),
+            html! {
+                @match row.expires {
+                    None => "for ever",
+                    Some(end) if end <= now => "expired",
+                    Some(end) => (instant(end, zone)),
+                }
+            },
+            html! { (shown(&row.note)) },
+        ]
+    };
+    table("Suppressions", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
 /// The last outcome; times are kept in slots of some hours.

@@ -36,7 +36,10 @@ fn endpoint(view: &WebhookView, config: Option<&WebhookConfig>, now: Ms) -> Mark
                 @if let Some(config) = config {
                     dt { "URL" } dd.mono { (place(config)) }
                     dt { "Events" } dd { (kinds(&config.events)) }
-                    dt { "Lists" } dd { @if config.lists.is_empty() { "all mail" } @else { (shown(&config.lists.join(", "))) } }
+                    @if config.lists.is_empty() && config.senders.is_empty() { dt { "Mail" } dd { "all" } }
+                    @if !config.lists.is_empty() { dt { "Lists" } dd { (shown(&config.lists.join(", "))) } }
+                    @if !config.senders.is_empty() { dt { "Senders" } dd { (shown(&config.senders.join(", "))) } }
+                    dt { "Format" } dd { (config.format.name()) }
                 }
                 dt { "Position" } dd {
                     @if view.lag_records == 0 { "up to date" } @else { (plural(view.lag_records, "record")) " behind" }

@@ -45,6 +45,10 @@ pub const BACKOFF_MAX: Duration = Duration::from_mins(5);
 #[derive(Default)]
 pub struct State {
     pub name: String,
+    pub lists: Vec<String>,
+    pub senders: Vec<String>,
+    /// Name of the format.
+    pub format: &'static str,
     pub is_enabled: AtomicBool,
     /// Events that the endpoint accepted.
     pub events: AtomicU64,
@@ -76,6 +80,12 @@ pub struct LastResponses {
 pub struct WebhookView {
     /// Name of the endpoint.
     pub name: String,
+    /// Lists whose events it gets; events of all mail without `lists` and `senders`.
+    pub lists: Vec<String>,
+    /// Domains of envelope senders whose events it gets.
+    pub senders: Vec<String>,
+    /// Form of the requests: `events` or `listmonk`.
+    pub format: String,
     /// Events are sent to it.
     pub enabled: bool,
     /// Events accepted by the endpoint.
@@ -143,7 +153,15 @@ impl Registry {
 impl State {
     fn new(config: &WebhookConfig) -> State {
         let position = UNKNOWN.into();
-        State { name: config.name.clone(), is_enabled: config.enabled.into(), position, ..State::default() }
+        State {
+            name: config.name.clone(),
+            lists: config.lists.clone(),
+            senders: config.senders.clone(),
+            format: config.format.name(),
+            is_enabled: config.enabled.into(),
+            position,
+            ..State::default()
+        }
     }
 
     /// Number of history records up to `end` that it has not accepted.
@@ -159,6 +177,9 @@ impl State {
         let last = self.last.lock().clone();
         WebhookView {
             name: self.name.clone(),
+            lists: self.lists.clone(),
+            senders: self.senders.clone(),
+            format: self.format.to_owned(),
             enabled: self.is_enabled.load(Ordering::Relaxed),
             events: read(&self.events),
             batches: read(&self.batches),

@@ -25,6 +25,8 @@ pub(super) enum FailureCause {
     Events,
     /// The refusal is about the events, or about the URL, our address or the signature (403).
     Ambiguous,
+    /// The file for `Authorization` cannot be read: nothing was sent.
+    NoAuthorization,
     /// The same request may be accepted later. The events are kept for as long as the history keeps them.
     Temporary,
 }
@@ -91,7 +93,7 @@ impl RequestSize {
     /// Returns the step after a failed request of so many events. If its only event may be dropped, the full size is
     /// restored.
     pub fn after_failure(&mut self, cause: FailureCause, events: usize) -> FailureStep {
-        if matches!(cause, FailureCause::Gone | FailureCause::Temporary) {
+        if matches!(cause, FailureCause::Gone | FailureCause::NoAuthorization | FailureCause::Temporary) {
             return FailureStep::Retry;
         }
         self.accepted = 0;

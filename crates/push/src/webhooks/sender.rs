@@ -300,7 +300,7 @@ impl Sender {
         match cause {
             // Any other answer about the events comes from behind the firewall: it dislikes only their absence.
             None | Some(FailureCause::Events) => FailureStep::Drop,
-            Some(FailureCause::Ambiguous | FailureCause::Temporary | FailureCause::Gone) => FailureStep::Retry,
+            Some(_) => FailureStep::Retry,
         }
     }
 
@@ -340,11 +340,22 @@ impl Sender {
             FailureCause::Gone => {
                 "correct the endpoint, then restart the server; or remove the webhook from the configuration".to_owned()
             }
+            FailureCause::NoAuthorization => {
+                let file = self.config.authorization_file.as_deref().unwrap_or(Path::new(""));
+                format!(
+                    "mend the file {}, which the server's user must be able to read; events are resent automatically while \
+                     the history keeps them",
+                    file.display()
+                )
+            }
             FailureCause::Temporary => {
                 "check the endpoint; events are resent automatically while the history keeps them".to_owned()
             }
         };
-        let what = format!("webhook {} does not accept events: {why}", self.config.name);
+        let what = match failure.cause {
+            FailureCause::NoAuthorization => format!("webhook {} cannot be sent events: {why}", self.config.name),
+            _ => format!("webhook {} does not accept events: {why}", self.config.name),
+        };
         self.core.live.health.report(Name::Webhook, &self.config.name, Some(ConditionTexts::new(what, next)));
         let mut last = self.state.last.lock();
         why.clone_into(&mut last.error);
@@ -402,7 +413,7 @@ async fn authorization(path: PathBuf) -> Result<HeaderValue, RequestFailure> {
     let value = value.unwrap_or_else(|error| Err(io::Error::other(error)));
     value.map_err(|error| {
         let why = format!("authorization_file {}: {error}", path.display());
-        RequestFailure { why, cause: FailureCause::Temporary, retry_after: Duration::ZERO }
+        RequestFailure { why, cause: FailureCause::NoAuthorization, retry_after: Duration::ZERO }
     })
 }
 

@@ -141,6 +141,28 @@ pub(super) fn secrets(config: &Config, settings: &Settings) -> Vec<Finding> {
     findings
 }
 
+/// Checks the files with the value of `Authorization` of webhooks.
+pub(super) fn webhooks(config: &Config) -> Vec<Finding> {
+    let look = |path: &Path| {
+        let shown = path.display();
+        match fs::read_to_string(path) {
+            Err(error) => Some(format!("{shown}: {error}; until it can be read, events wait")),
+            Ok(text) if text.trim().is_empty() => Some(format!("{shown} is empty, so events wait")),
+            Ok(_) => denied(config, path)
+                .then(|| format!("the owner of {} cannot read {shown}, so events wait", config.data_dir.display())),
+        }
+    };
+    let hooks = config.webhooks.iter().filter(|hook| hook.enabled);
+    let found = hooks.filter_map(|hook| Some((&hook.name, look(hook.authorization_file.as_deref()?)?)));
+    let finding = |(name, what)| Finding {
+        section: format!("webhooks.{name}"),
+        key: "authorization_file",
+        severity: Severity::Warning,
+        what,
+    };
+    found.map(finding).collect()
+}
+
 /// The first line of a file.
 fn first_line(path: &Path) -> Option<Vec<u8>> {
     let mut octets = Vec::new();
@@ -170,7 +192,15 @@ fn no_token(path: &Path) -> Option<(Severity, String)> {
 
 /// Reports a file that the server cannot read, even if `check` runs as root.
 fn unreadable(config: &Config, path: &Path) -> Option<(Severity, String)> {
-    let (file, server) = (fs::metadata(path).ok()?, fs::metadata(&config.data_dir).ok()?);
+    let (shown, data_dir) = (path.display(), config.data_dir.display());
+    denied(config, path).then(|| {
+        (Severity::Warning, format!("the owner of {data_dir} cannot read {shown}, so the login fails and mail waits"))
+    })
+}
+
+/// Whether the owner of `data_dir`, the server's user, cannot read a file.
+fn denied(config: &Config, path: &Path) -> bool {
+    let (Ok(file), Ok(server)) = (fs::metadata(path), fs::metadata(&config.data_dir)) else { return false };
     let right = if file.uid() == server.uid() {
         OWNER_READS
     } else if file.gid() == server.gid() {
@@ -178,10 +208,7 @@ fn unreadable(config: &Config, path: &Path) -> Option<(Severity, String)> {
     } else {
         OTHERS_READ
     };
-    let (shown, data_dir) = (path.display(), config.data_dir.display());
-    (server.uid() != 0 && file.mode() & right == 0).then(|| {
-        (Severity::Warning, format!("the owner of {data_dir} cannot read {shown}, so the login fails and mail waits"))
-    })
+    server.uid() != 0 && file.mode() & right == 0
 }
 
 /// Reports a refresh token that cannot be replaced: rotation writes a new file to its folder.

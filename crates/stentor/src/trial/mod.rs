@@ -283,12 +283,13 @@ impl Trial<'_> {
         }
     }
 
-    /// Checks the users file, and the secrets for smart hosts.
+    /// Checks the users file, and the secrets for smart hosts and webhooks.
     fn logins(&mut self, config: &Config) {
         let (users, lines) = auth::users(config);
         self.found.extend(lines);
         let users = users.into_iter().chain(auth::unasked(config)).chain(auth::dovecot(config));
-        for found in users.chain(auth::secrets(config, self.settings)) {
+        let secrets = auth::secrets(config, self.settings).into_iter().chain(auth::webhooks(config));
+        for found in users.chain(secrets) {
             self.report(found.severity, ConfigKey::new(&found.section, found.key), &found.what);
         }
     }

@@ -31,7 +31,7 @@ fn what_is_named_is_looked_at() {
     let text = "data_dir = \"a-file/data\"\n[control]\nsocket = \"run/control.sock\"\n[log]\nattempts = \"logs/mail.log\"\n\
                 audit = \"syslog:nowhere/log\"\n[sources.out]\naddress = \"192.0.2.77\"\n[listen]\nsmtp = \"198.51.100.9:25\"\n\
                 [lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"news.subscribers\"\n[webhooks.a]\n\
-                url = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n[http]\nlisten = []\n";
+                url = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\nauthorization_file = \"no-token\"\n[http]\nlisten = []\n";
     let found = findings(folder.path(), text);
     let expected = [
         "stentor.toml:1:12: cannot create a-file/data: a-file is not a directory",
@@ -40,6 +40,7 @@ fn what_is_named_is_looked_at() {
         "stentor.toml:6:9: warning: nowhere/log does not exist, so these log lines are lost",
         "stentor.toml:16:10: warning: this file contains secrets, and every user has access to it (mode 644): run \
          `chmod o= stentor.toml`",
+        "stentor.toml:17:22: warning: no-token: No such file or directory",
         "news.subscribers:3:8: warning: ",
         "news.subscribers:4:4: warning: unexpected text after the address",
         "news.subscribers:5:6: warning: `<` without `>`",

@@ -152,10 +152,16 @@ fn a_recipients_page_says_why_its_mail_waits() {
         page.split("id=\"waits\"").nth(1).and_then(|rest| rest.split("</section>").next()).expect("a panel").to_owned()
     };
     browser.act(&format!("verb=hold&id={post}")).expect(303);
+    assert!(server.operator_text(&["status"]).contains("(1 held)"));
     let held = waits();
     assert!(held.contains("held by an operator") && !held.contains("Next try"), "{held}");
     browser.act(&format!("verb=release&id={post}")).expect(303);
     browser.act("verb=suspend&list=news").expect(303);
+    let page = || browser.get("/recipient?address=bob@two.example");
+    assert!(!page().contains("Suppressions"));
+    server.operator_text(&["suppress", "add", "@two.example", "--reason", "bounce", "--for", "30d", "--list", "news"]);
+    let page = page();
+    assert!(page.contains("Suppressions") && page.contains("list:news") && page.contains("bounce"), "{page}");
     let suspended = waits();
     assert!(suspended.contains("suspended by an operator") && !suspended.contains("Next try"), "{suspended}");
 }

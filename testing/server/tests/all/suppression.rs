@@ -170,6 +170,8 @@ fn answers_name_what_there_is_instead() {
     assert!(listed(&["--list", "nws"]).contains("bob@x.example") && !listed(&["--list", "nws"]).contains("@y.example"));
     assert!(listed(&["--reason", "bounce"]).contains("@y.example") && !listed(&["--all-mail"]).contains("bob@"));
     assert!(listed(&["--all-mail"]).contains("all mail") && !listed(&[]).contains("everything"));
+    let unknown = listed(&["--list", "newz"]);
+    assert!(unknown.contains("no entry matches; there is no list newz; did you mean news?; 2 entries"), "{unknown}");
     assert!(listed(&["--sender", "z.example"]).contains("no entry matches; 2 entries in the registry"));
     // Files that other programs write.
     for (text, code, expected) in [
@@ -180,6 +182,11 @@ fn answers_name_what_there_is_instead() {
         ("email,scope\ne@x.example,list:gone\n", 0, "there is no list gone"),
     ] {
         server.write("in.csv", text.as_bytes());
+        if expected.starts_with("there is no list") {
+            let file = server.path("in.csv");
+            let (exit, shown) = run(&server, &["suppress", "import", file.to_str().expect("a path"), "--dry-run"]);
+            assert!(exit == Some(code) && shown.contains(expected), "{shown}");
+        }
         let (exit, shown) = run(&server, &["suppress", "import", server.path("in.csv").to_str().expect("a path")]);
         assert!(exit == Some(code) && shown.contains(expected), "{text:?}: {shown}");
     }

@@ -18,6 +18,7 @@ fn subjects(list: &Value) -> Vec<&str> {
 #[test]
 fn entries_are_added_listed_and_removed_with_a_token() {
     let (server, token) = with_token(bare());
+    assert_eq!(server.http_get("/api/v1/suppressions").expect(200).json()["rows"], json!([]));
     let ann = entry("Ann@x.example", "list:news");
     server.http("POST", "/api/v1/suppress").json(&ann).send().expect(401);
     let added = server.http("POST", "/api/v1/suppress").token(&token).json(&ann).send().expect(200).json();

@@ -66,6 +66,7 @@ fn the_backlog_of_a_failing_endpoint_is_counted() {
     let dead = Receiver::start(|_| 503);
     let server = with_hook(builder(&lab), "dead", &dead)
         .set_in("webhooks.dead", "batch_max", "4")
+        .set_in("webhooks.dead", "senders", "[\"home.example\"]")
         .set("http.listen", "[\"127.0.0.1:0\"]")
         .start();
     wait_until("it has begun", || server.path("data/webhooks/dead.position").exists());
@@ -74,6 +75,10 @@ fn the_backlog_of_a_failing_endpoint_is_counted() {
         let rows = view["webhooks"].as_array().or(view["rows"].as_array()).or(view.as_array()).expect("rows").clone();
         rows[0]["lag_records"].as_u64().expect("a number")
     };
+    let page = server.http_get("/webhooks").expect(200).text();
+    assert!(page.contains("Senders") && !page.contains("Lists</dt>"), "{page}");
+    let view = &server.http_get("/api/v1/webhooks").expect(200).json()["webhooks"][0];
+    assert_eq!((&view["senders"][0], &view["format"]), (&"home.example".into(), &"events".into()), "{view}");
     for n in 0..30 {
         send(&server, &["ann@one.example"], &format!("{n}@test"));
     }

@@ -139,7 +139,7 @@ pub(in crate::api) fn all() -> Vec<Sample> {
 
 fn suppressions() -> SuppressionList {
     let next = Some(SuppressionName::of("@example.net", "list:news"));
-    SuppressionList { now: NOW, entries: 1, rows: vec![suppression()], next }
+    SuppressionList { now: NOW, entries: 1, remarks: Vec::new(), rows: vec![suppression()], next }
 }
 
 fn imported() -> ImportResult {
@@ -199,6 +199,7 @@ fn status() -> Status {
         now: NOW,
         started: NOW - 86_400_000,
         messages: 2,
+        held: 2,
         addresses: 1_000,
         recipients: fates(),
         connections_in: 1,
@@ -499,6 +500,9 @@ fn counted() -> ActionResult {
 fn webhook() -> WebhookView {
     WebhookView {
         name: "archive".to_owned(),
+        lists: vec!["news".to_owned()],
+        senders: vec!["example.net".to_owned()],
+        format: "events".to_owned(),
         enabled: true,
         events: 990,
         batches: 12,
