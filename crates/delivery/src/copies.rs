@@ -40,10 +40,6 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
     if assignment.own.is_some() || assignment.len() != 1 {
         return Ok(());
     }
-    // A tag would prove for the list that somebody got its mail.
-    if assignment.list.is_empty() && settings.copies.list_of_bounces(assignment.wire_sender()).is_some() {
-        return Ok(());
-    }
     // Links are for mail of the sender's own, and anyone may write a sender.
     let configured = settings.copies.of(&assignment.list, &assignment.sender);
     let configured = configured.filter(|_| !assignment.list.is_empty() || is_trusted(settings, assignment));
@@ -52,6 +48,10 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
         (None, Some(configured)) => Cow::Borrowed(configured),
         (None, None) => return Ok(()),
     };
+    // A tag would prove for the list that somebody got its mail.
+    if assignment.list.is_empty() && settings.copies.list_of_bounces(assignment.wire_sender()).is_some() {
+        return Ok(());
+    }
     let now = core.clock.now();
     if settings.copies.is_unlinked_news(&copies, now) {
         tracing::warn!(message = %assignment.id, "copies are sent without the unsubscribe links that their messages \
