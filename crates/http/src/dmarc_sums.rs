@@ -1,9 +1,9 @@
 //! Sums of the DMARC reports that others sent and that were kept, for the API and the console.
 //!
 //! Promise: one reading at a time, on the blocking pool and in reserved memory. The latest [`CACHED_MAX`] sums are
-//! cached until the folder changes, and at least for [`REST`] times as long as reading them took: a stranger's report
-//! changes the folder. A reading is completed and cached even if its caller leaves; a caller who leaves before its turn
-//! starts none.
+//! cached until the folder changes. Those that took [`SLOW`] to read are kept at least for [`REST`] times as long: a
+//! stranger's report changes the folder. A reading is completed and cached even if its caller leaves; a caller who
+//! leaves before its turn starts none.
 //!
 //! Failure: no memory now, or an unreadable folder; nothing is cached then. Unreadable files are counted.
 
@@ -28,7 +28,8 @@ const READ_MEMORY_BYTES: u64 = 64 * 1024 * 1024;
 const FOLDER_AGE_MIN: Duration = Duration::from_secs(2);
 const FRESH_MAX: Duration = Duration::from_mins(10);
 
-/// Sums that took a second to read are kept for this many seconds.
+const SLOW: Duration = Duration::from_millis(500);
+/// Slow sums that took a second to read are kept for this many seconds.
 const REST: u32 = 20;
 
 struct CachedSummary {
@@ -114,7 +115,8 @@ impl SummaryCache {
         let summary = Arc::new(DmarcSummary::new(&sums, ROWS_MAX, unreadable as u64));
         let ended = clock();
         let took = ended.duration_since(begun).unwrap_or_default();
-        let fresh_until = ended + (took * REST).min(FRESH_MAX);
+        let rest = if took >= SLOW { (took * REST).min(FRESH_MAX) } else { Duration::ZERO };
+        let fresh_until = ended + rest;
         if fresh_until > ended || begun.duration_since(modified_at).is_ok_and(|age| age >= FOLDER_AGE_MIN) {
             if self.0.len() == CACHED_MAX {
                 self.0.remove(0);
