@@ -1,5 +1,6 @@
 //! The registry: facts that outlive the queue. It holds suppressions: addresses and domains to which nothing is sent,
-//! or nothing of a list or a sender; and the states of DKIM keys that the server makes ([`DkimState`]).
+//! or nothing of a list or a sender; members of lists, and what people are to confirm; and the states of DKIM keys that
+//! the server makes ([`DkimState`]).
 //!
 //! Promise: a change is durable when its future resolves, or it is an error. Look-ups are answered from memory, without
 //! I/O and without waiting for a change. The registry holds addresses and never ids of the queue, so either can be
@@ -13,25 +14,34 @@
 //! transaction; later ones are tried again. After any other error the database is not used until the next start:
 //! look-ups go on, changes are refused, and health says so.
 
+mod confirmations;
 pub mod csv;
 pub mod csv_reader;
 mod dkim;
 mod error;
 mod index;
+mod members;
 mod registry;
+mod roster;
 mod sqlite;
 mod store;
 mod suppression;
 mod table;
 mod writer;
 
+pub use confirmations::{Confirmation, ConfirmedAction, NOTIFY_PAUSE_MS, OfferEffect};
 pub use dkim::{DkimState, STATE_BYTES_MAX};
 pub use error::{OpenRegistryError, RegistryError, RegistryTrouble};
 pub use index::{MatchedScope, SuppressionIndex, SuppressionMatch};
-pub use registry::AddressRegistry;
+pub use members::{
+    DeliveryChange, Departure, JoinEffect, ListMember, Member, MemberDelivery, MemberQuery, NAME_BYTES_MAX, NewMembers,
+    RosterChange, RosterState, RosterUpdate,
+};
+pub use registry::{AddressRegistry, MEMBER_ROWS_MAX};
+pub use roster::RosterDelta;
 pub use sqlite::{Durability, SqliteStore};
 pub use store::{
-    EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
+    Committed, EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
     SuppressionQuery,
 };
 pub use suppression::{Scope, Subject, Suppression, SuppressionError, SuppressionKey, SuppressionReason};

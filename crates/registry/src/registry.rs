@@ -11,12 +11,18 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::confirmations::{Confirmation, OfferEffect, digest};
 use crate::dkim::{DkimState, STATE_BYTES_MAX};
 use crate::error::{OpenRegistryError, RegistryError, RegistryTrouble};
 use crate::index::{SuppressionIndex, SuppressionMatch};
+use crate::members::{DeliveryChange, Departure, JoinEffect, ListMember, Member, MemberQuery, NewMembers};
+use crate::roster::{RosterDelta, RosterIndex};
 use crate::sqlite::SqliteStore;
-use crate::store::{EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, SuppressionQuery};
-use crate::suppression::{Suppression, SuppressionKey};
+use crate::store::{
+    EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
+    SuppressionQuery,
+};
+use crate::suppression::{Subject, Suppression, SuppressionKey};
 use crate::writer::{RegistryJob, Writer, insert};
 use crate::{ENTRIES_PER_CHANGE_MAX, FILE, Ms};
 
@@ -24,9 +30,12 @@ use crate::{ENTRIES_PER_CHANGE_MAX, FILE, Ms};
 const JOBS_MAX: usize = 256;
 /// Rows of one listing at most.
 const ROWS_MAX: usize = 1_000;
+/// Members of one listing at most.
+pub const MEMBER_ROWS_MAX: usize = 10_000;
 
 pub struct AddressRegistry {
     index: Arc<SuppressionIndex>,
+    rosters: Arc<RosterIndex>,
     jobs: mpsc::Sender<RegistryJob>,
     trouble: Arc<Mutex<Option<RegistryTrouble>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -48,17 +57,19 @@ impl AddressRegistry {
 
     /// Reads the entries of a store, and starts its thread. `path` is for errors.
     pub fn start(mut store: Box<dyn RegistryStore>, path: &Path) -> Result<AddressRegistry, OpenRegistryError> {
-        let index = Arc::new(SuppressionIndex::default());
-        let loaded = store.load(&mut |entry| insert(&index, entry)).and_then(|()| store.dkim_states());
+        let (index, rosters) = (Arc::new(SuppressionIndex::default()), Arc::new(RosterIndex::default()));
+        let loaded = load(&mut *store, &index, &rosters).and_then(|()| store.dkim_states());
         let states =
             loaded.map_err(|error| OpenRegistryError::Damaged { path: path.to_owned(), why: error.to_string() })?;
         let (sender, jobs) = mpsc::channel(JOBS_MAX);
         let trouble = Arc::default();
-        let writer = Writer { store, index: Arc::clone(&index), trouble: Arc::clone(&trouble), jobs };
+        let writer =
+            Writer { store, index: index.clone(), rosters: rosters.clone(), trouble: Arc::clone(&trouble), jobs };
         let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || writer.run());
         let thread = thread.map_err(|error| OpenRegistryError::Thread(error.to_string()))?;
         let dkim = states.into_iter().map(|DkimState { domain, state }| (domain, state)).collect();
-        Ok(AddressRegistry { index, jobs: sender, trouble, thread: Mutex::new(Some(thread)), dkim: Mutex::new(dkim) })
+        let (thread, dkim) = (Mutex::new(Some(thread)), Mutex::new(dkim));
+        Ok(AddressRegistry { index, rosters, jobs: sender, trouble, thread, dkim })
     }
 
     /// Returns why nothing is sent from `sender` to `address`, if so. `list`: the name of the list, if the message is a
@@ -103,8 +114,118 @@ impl AddressRegistry {
     /// are more.
     pub async fn list(&self, mut query: SuppressionQuery) -> Result<ListedSuppressions, RegistryError> {
         query.rows_max = query.rows_max.clamp(1, ROWS_MAX);
+        self.read(move |store| store.list(&query)).await
+    }
+
+    /// Adds up to [`ENTRIES_PER_CHANGE_MAX`] members to a list. Returns for each what became of it.
+    pub async fn join(&self, new: NewMembers) -> Result<Vec<JoinEffect>, RegistryError> {
+        limit(new.members.len())?;
+        new.members.iter().try_for_each(Member::check).map_err(RegistryError::Invalid)?;
+        match self.change(RegistryChange::Join(new)).await? {
+            RegistryEffect::Joined { effects, .. } => Ok(effects),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Changes which posts members get. Returns for each whether it is a member.
+    pub async fn set_delivery(&self, change: DeliveryChange) -> Result<Vec<bool>, RegistryError> {
+        limit(change.subjects.len())?;
+        match self.change(RegistryChange::SetDelivery(change)).await? {
+            RegistryEffect::DeliverySet(all) => Ok(all),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Deletes some members of a list that no longer exists. Returns their number: 0 when none is left.
+    pub async fn delete_members(&self, list: &str) -> Result<usize, RegistryError> {
+        let change = RegistryChange::DeleteMembers { list: list.to_owned(), max: ENTRIES_PER_CHANGE_MAX };
+        match self.change(change).await? {
+            RegistryEffect::MembersDeleted(count) => Ok(count),
+            _ => Ok(0),
+        }
+    }
+
+    /// Lists members; a page has up to [`MEMBER_ROWS_MAX`] rows.
+    pub async fn members(&self, mut query: MemberQuery) -> Result<Vec<ListMember>, RegistryError> {
+        query.rows_max = query.rows_max.clamp(1, MEMBER_ROWS_MAX);
+        self.read(move |store| store.members(&query)).await
+    }
+
+    /// As [`AddressRegistry::members`], for a thread that may block.
+    pub fn members_blocking(&self, query: MemberQuery) -> Result<Vec<ListMember>, RegistryError> {
         let (answer, ticket) = oneshot::channel();
-        self.ask(RegistryJob::List { query, answer }, ticket).await
+        let job = RegistryJob::Read(Box::new(move |store: &mut dyn RegistryStore| {
+            let _ = answer.send(store.members(&query));
+        }));
+        self.jobs.blocking_send(job).map_err(|_| RegistryError::Stopping)?;
+        ticket.blocking_recv().map_or(Err(RegistryError::Stopping), |listed| listed.map_err(RegistryError::from))
+    }
+
+    /// Returns the latest ends of a person's memberships.
+    pub async fn departures(&self, subject: Subject, rows_max: usize) -> Result<Vec<Departure>, RegistryError> {
+        let rows_max = rows_max.clamp(1, ROWS_MAX);
+        self.read(move |store| store.departures(&subject, rows_max)).await
+    }
+
+    /// Returns what changed in a list since the stamp `from`; `None` if nothing did. Answered from memory.
+    pub fn roster_since(&self, list: &str, from: Option<&str>) -> Option<RosterDelta> {
+        self.rosters.since(list, from)
+    }
+
+    /// Whether a person is a member of the list who gets no posts. Answered from memory.
+    pub fn is_silent_member(&self, list: &str, subject: &Subject) -> bool {
+        self.rosters.is_silent(list, subject)
+    }
+
+    /// Number of members of a list. Answered from memory.
+    pub fn member_count(&self, list: &str) -> u64 {
+        self.rosters.members(list)
+    }
+
+    /// The lists that have members here. Answered from memory.
+    pub fn lists_with_members(&self) -> Vec<String> {
+        self.rosters.lists()
+    }
+
+    /// Stores a confirmation under a token. Only if it was offered, the person is mailed.
+    pub async fn offer(&self, token: &str, confirmation: Confirmation) -> Result<OfferEffect, RegistryError> {
+        let change = RegistryChange::Offer { token: digest(token), confirmation };
+        match self.change(change).await? {
+            RegistryEffect::Offer(effect) => Ok(effect),
+            _ => Ok(OfferEffect::MailedRecently),
+        }
+    }
+
+    /// Whether a person may get a mail that somebody else may have caused; then that is noted. At most one a day.
+    pub async fn may_notify(&self, subject: Subject, now: Ms) -> Result<bool, RegistryError> {
+        Ok(self.change(RegistryChange::Notify { subject, now }).await? == RegistryEffect::Notify(true))
+    }
+
+    /// Looks at a confirmation without using it up.
+    pub async fn confirmation(&self, token: &str, now: Ms) -> Result<Option<Confirmation>, RegistryError> {
+        let token = digest(token);
+        self.read(move |store| store.confirmation(&token, now)).await
+    }
+
+    /// Uses a confirmation up: joins or leaves, durable when this returns. `None`: the token is unknown, used up or
+    /// expired.
+    pub async fn confirm(&self, token: &str, now: Ms) -> Result<Option<Confirmation>, RegistryError> {
+        match self.change(RegistryChange::Confirm { token: digest(token), now }).await? {
+            RegistryEffect::Confirmed { confirmation, .. } => Ok(confirmation.map(|found| *found)),
+            _ => Ok(None),
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut dyn RegistryStore) -> Result<T, RegistryStoreError> + Send + 'static,
+    ) -> Result<T, RegistryError> {
+        let (answer, ticket) = oneshot::channel();
+        let job = RegistryJob::Read(Box::new(move |store: &mut dyn RegistryStore| {
+            // A caller that has left needs no answer.
+            let _ = answer.send(read(store).map_err(RegistryError::from));
+        }));
+        self.ask(job, ticket).await
     }
 
     /// Returns the durable state of a domain's DKIM keys. Answered from memory.
@@ -173,6 +294,18 @@ impl AddressRegistry {
     }
 }
 
+fn load(
+    store: &mut dyn RegistryStore,
+    index: &SuppressionIndex,
+    rosters: &RosterIndex,
+) -> Result<(), RegistryStoreError> {
+    store.load(&mut |entry| insert(index, entry))?;
+    for state in store.rosters()? {
+        rosters.load(state);
+    }
+    store.silent(&mut |row| rosters.load_silent(row))
+}
+
 /// Pause between attempts to hand the stop to a busy writer.
 const CLOSE_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -190,8 +323,9 @@ mod tests {
     use std::sync::mpsc as std_mpsc;
 
     use super::*;
-    use crate::store::RegistryStoreError;
-    use crate::suppression::{Scope, Subject, SuppressionReason};
+    use crate::members::RosterState;
+    use crate::store::Committed;
+    use crate::suppression::{Scope, SuppressionReason};
 
     /// A store that asks the test before each commit, and keeps what it is told to keep.
     struct AskedStore {
@@ -210,7 +344,7 @@ mod tests {
             Ok(())
         }
 
-        fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError> {
+        fn commit(&mut self, changes: &[RegistryChange]) -> Result<Committed, RegistryStoreError> {
             self.begun.send(changes.len()).unwrap();
             self.verdicts.recv().unwrap()?;
             let effect = |change: &RegistryChange| match change {
@@ -218,8 +352,29 @@ mod tests {
                 RegistryChange::Add(entries) => RegistryEffect::Added(vec![EntryEffect::Added; entries.len()]),
                 RegistryChange::Remove(keys) => RegistryEffect::Removed(vec![true; keys.len()]),
                 RegistryChange::DeleteExpired { .. } => RegistryEffect::Expired(Vec::new()),
+                _ => unreachable!("these tests change only suppressions"),
             };
-            Ok(changes.iter().map(effect).collect())
+            Ok(Committed { effects: changes.iter().map(effect).collect(), rosters: Vec::new() })
+        }
+
+        fn rosters(&mut self) -> Result<Vec<RosterState>, RegistryStoreError> {
+            Ok(Vec::new())
+        }
+
+        fn silent(&mut self, _: &mut dyn FnMut(&ListMember)) -> Result<(), RegistryStoreError> {
+            Ok(())
+        }
+
+        fn members(&mut self, _: &MemberQuery) -> Result<Vec<ListMember>, RegistryStoreError> {
+            Ok(Vec::new())
+        }
+
+        fn departures(&mut self, _: &Subject, _: usize) -> Result<Vec<Departure>, RegistryStoreError> {
+            Ok(Vec::new())
+        }
+
+        fn confirmation(&mut self, _: &[u8; 32], _: Ms) -> Result<Option<Confirmation>, RegistryStoreError> {
+            Ok(None)
         }
 
         fn list(&mut self, _: &SuppressionQuery) -> Result<ListedSuppressions, RegistryStoreError> {

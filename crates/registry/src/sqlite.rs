@@ -15,16 +15,18 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
 
 use crate::Ms;
+use crate::confirmations::{self, Confirmation, ConfirmedAction};
 use crate::dkim::{self, DkimState};
 use crate::error::OpenRegistryError;
+use crate::members::{self, Departure, ListMember, MemberQuery, NewDeparture, RosterState, Rosters};
 use crate::store::{
-    EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
+    Committed, EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
     SuppressionQuery,
 };
-use crate::suppression::{Suppression, SuppressionKey, SuppressionReason};
+use crate::suppression::{Scope, Subject, Suppression, SuppressionKey, SuppressionReason};
 
-/// Version of the schema. Version 1 had a position of the journal that nothing used (`folded`).
-const VERSION: i64 = 2;
+/// Version of the schema. Version 1 had a position of the journal that nothing used (`folded`), version 2 no members.
+const VERSION: i64 = 3;
 /// Identifies our databases: "Sten".
 const APPLICATION: i64 = 0x5374_656e;
 /// Entries that one listing looks at.
@@ -75,7 +77,7 @@ impl SqliteStore {
     pub fn in_memory() -> Result<SqliteStore, OpenRegistryError> {
         let failed = |error: rusqlite::Error| of_open(Path::new(":memory:"), &error);
         let connection = Connection::open_in_memory().map_err(failed)?;
-        convert(&connection, SCHEMA).map_err(failed)?;
+        convert(&connection, &[SCHEMA, members::SCHEMA, confirmations::SCHEMA]).map_err(failed)?;
         Ok(SqliteStore { connection, failed: None })
     }
 
@@ -88,18 +90,19 @@ impl SqliteStore {
             connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).map_err(failed)
         };
         let (application, version) = (pragma("application_id")?, pragma("user_version")?);
-        let change = match (application, version) {
-            (APPLICATION, VERSION) => None,
-            (APPLICATION, 1) => Some(FROM_VERSION_1),
-            (0, 0) if pragma("schema_version")? == 0 => Some(SCHEMA),
+        let changes: &[&str] = match (application, version) {
+            (APPLICATION, VERSION) => &[],
+            (APPLICATION, 1) => &[FROM_VERSION_1, members::SCHEMA, confirmations::SCHEMA],
+            (APPLICATION, 2) => &[members::SCHEMA, confirmations::SCHEMA],
+            (0, 0) if pragma("schema_version")? == 0 => &[SCHEMA, members::SCHEMA, confirmations::SCHEMA],
             (APPLICATION, version) if version > VERSION => {
                 return Err(OpenRegistryError::Newer { path: path.to_owned(), version, known: VERSION });
             }
             _ => return Err(OpenRegistryError::Foreign { path: path.to_owned() }),
         };
         configure(&connection, durability).map_err(failed)?;
-        if let Some(change) = change {
-            convert(&connection, change).map_err(failed)?;
+        if !changes.is_empty() {
+            convert(&connection, changes).map_err(failed)?;
         }
         Ok(SqliteStore { connection, failed: None })
     }
@@ -142,9 +145,10 @@ fn configure(connection: &Connection, durability: Durability) -> rusqlite::Resul
 }
 
 /// Makes a database one of this version, in one transaction.
-fn convert(connection: &Connection, change: &str) -> rusqlite::Result<()> {
+fn convert(connection: &Connection, changes: &[&str]) -> rusqlite::Result<()> {
+    let changes = changes.concat();
     connection.execute_batch(&format!(
-        "BEGIN; {change} {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;",
+        "BEGIN; {changes} {} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; COMMIT;",
         dkim::SCHEMA
     ))
 }
@@ -183,13 +187,36 @@ impl RegistryStore for SqliteStore {
         })
     }
 
-    fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError> {
+    fn commit(&mut self, changes: &[RegistryChange]) -> Result<Committed, RegistryStoreError> {
         self.trusted(|connection| {
             let transaction = connection.transaction()?;
-            let effects = changes.iter().map(|change| apply(&transaction, change)).collect::<Result<_, _>>()?;
+            let mut rosters = Rosters::new(&transaction);
+            let effects = changes.iter().map(|change| apply(&transaction, &mut rosters, change));
+            let effects = effects.collect::<Result<_, _>>()?;
+            let rosters = rosters.finish()?;
             transaction.commit()?;
-            Ok(effects)
+            Ok(Committed { effects, rosters })
         })
+    }
+
+    fn rosters(&mut self) -> Result<Vec<RosterState>, RegistryStoreError> {
+        self.trusted(|connection| members::rosters(connection))
+    }
+
+    fn silent(&mut self, visit: &mut dyn FnMut(&ListMember)) -> Result<(), RegistryStoreError> {
+        self.trusted(|connection| members::silent(connection, visit))
+    }
+
+    fn members(&mut self, query: &MemberQuery) -> Result<Vec<ListMember>, RegistryStoreError> {
+        self.trusted(|connection| members::list(connection, query))
+    }
+
+    fn departures(&mut self, subject: &Subject, rows_max: usize) -> Result<Vec<Departure>, RegistryStoreError> {
+        self.trusted(|connection| members::departures(connection, subject, rows_max))
+    }
+
+    fn confirmation(&mut self, token: &[u8; 32], now: Ms) -> Result<Option<Confirmation>, RegistryStoreError> {
+        self.trusted(|connection| confirmations::find(connection, token, now))
     }
 
     fn list(&mut self, query: &SuppressionQuery) -> Result<ListedSuppressions, RegistryStoreError> {
@@ -201,9 +228,13 @@ impl RegistryStore for SqliteStore {
     }
 }
 
-fn apply(transaction: &Transaction<'_>, change: &RegistryChange) -> rusqlite::Result<RegistryEffect> {
+fn apply(
+    transaction: &Transaction<'_>,
+    rosters: &mut Rosters<'_>,
+    change: &RegistryChange,
+) -> rusqlite::Result<RegistryEffect> {
     match change {
-        RegistryChange::Add(entries) => add_all(transaction, entries).map(RegistryEffect::Added),
+        RegistryChange::Add(entries) => add_all(transaction, rosters, entries).map(RegistryEffect::Added),
         RegistryChange::Remove(keys) => {
             let mut delete = transaction.prepare_cached("DELETE FROM suppression WHERE subject = ?1 AND scope = ?2")?;
             let removed = keys.iter().map(|key| Ok(delete.execute(params![key.subject.text(), key.scope.text()])? > 0));
@@ -211,10 +242,52 @@ fn apply(transaction: &Transaction<'_>, change: &RegistryChange) -> rusqlite::Re
         }
         RegistryChange::DeleteExpired { before, max } => delete_expired(transaction, *before, *max),
         RegistryChange::SetDkimState(state) => dkim::set(transaction, state).map(|()| RegistryEffect::DkimStateSet),
+        RegistryChange::Join(new) => {
+            let (effects, ended) = rosters.join(new)?;
+            Ok(RegistryEffect::Joined { effects, ended })
+        }
+        RegistryChange::SetDelivery(change) => rosters.set_delivery(change).map(RegistryEffect::DeliverySet),
+        RegistryChange::DeleteMembers { list, max } => rosters.delete(list, *max).map(RegistryEffect::MembersDeleted),
+        RegistryChange::Offer { token, confirmation } => {
+            confirmations::offer(transaction, rosters, token, confirmation).map(RegistryEffect::Offer)
+        }
+        RegistryChange::Notify { subject, now } => {
+            confirmations::notify(transaction, subject, *now).map(RegistryEffect::Notify)
+        }
+        RegistryChange::Confirm { token, now } => confirm(transaction, rosters, token, *now),
     }
 }
 
-fn add_all(transaction: &Transaction<'_>, entries: &[Suppression]) -> rusqlite::Result<Vec<EntryEffect>> {
+/// Uses a confirmation up, and does what it says.
+fn confirm(
+    transaction: &Transaction<'_>,
+    rosters: &mut Rosters<'_>,
+    token: &[u8; 32],
+    now: Ms,
+) -> rusqlite::Result<RegistryEffect> {
+    let confirmation = confirmations::take(transaction, token, now)?;
+    let (mut ended, mut entry) = (Vec::new(), None);
+    match confirmation.as_ref().map(|found| found.action) {
+        Some(ConfirmedAction::Join) => {
+            if let Some(new) = confirmation.as_ref().and_then(|found| found.new_member(now)) {
+                ended = rosters.join(&new)?.1;
+            }
+        }
+        Some(ConfirmedAction::Leave) => {
+            entry = confirmation.as_ref().and_then(|found| found.suppression(now));
+            add_all(transaction, rosters, entry.as_slice())?;
+        }
+        None => {}
+    }
+    Ok(RegistryEffect::Confirmed { confirmation: confirmation.map(Box::new), ended, entry: entry.map(Box::new) })
+}
+
+/// Adds entries. One for a list without an end ends the membership, too.
+fn add_all(
+    transaction: &Transaction<'_>,
+    rosters: &mut Rosters<'_>,
+    entries: &[Suppression],
+) -> rusqlite::Result<Vec<EntryEffect>> {
     let mut find =
         transaction.prepare_cached("SELECT expires, reason FROM suppression WHERE subject = ?1 AND scope = ?2")?;
     let mut relabel = transaction
@@ -245,6 +318,11 @@ fn add_all(transaction: &Transaction<'_>, entries: &[Suppression]) -> rusqlite::
                 relabel.execute(params![subject, scope, reason, source])?;
             }
             EntryEffect::Unchanged => {}
+        }
+        if let Scope::List(list) = &entry.key.scope
+            && entry.expires.is_none()
+        {
+            rosters.leave(list, &entry.key.subject, &NewDeparture::of(entry))?;
         }
         effects.push(effect);
     }
@@ -329,14 +407,15 @@ fn unreadable(column: usize, error: crate::SuppressionError) -> rusqlite::Error 
 }
 
 /// SQLite's integers are signed; times and counts are far below the limit.
-fn signed(value: u64) -> i64 {
+pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suppression::{Scope, Subject};
+    use crate::confirmations::{NOTIFY_PAUSE_MS, OfferEffect};
+    use crate::members::{DeliveryChange, JoinEffect, Member, MemberDelivery, NewMembers, RosterChange};
 
     fn entry(subject: &str, expires: Option<Ms>) -> Suppression {
         let subject = Subject::parse(subject).unwrap();
@@ -359,7 +438,7 @@ mod tests {
     #[test]
     fn the_entry_that_lasts_longer_stays() {
         let (_folder, mut store) = store();
-        let mut add = |entry: Suppression| store.commit(&[RegistryChange::Add(vec![entry])]).unwrap();
+        let mut add = |entry: Suppression| store.commit(&[RegistryChange::Add(vec![entry])]).unwrap().effects;
         let added = |effect| vec![RegistryEffect::Added(vec![effect])];
         assert_eq!(add(entry("a@x.example", Some(10))), added(EntryEffect::Added));
         assert_eq!(add(entry("A@x.example", Some(9))), added(EntryEffect::Unchanged));
@@ -372,7 +451,7 @@ mod tests {
     #[test]
     fn a_complaint_changes_the_reason_and_no_end() {
         let (_folder, mut store) = store();
-        let mut add = |entry: Suppression| store.commit(&[RegistryChange::Add(vec![entry])]).unwrap();
+        let mut add = |entry: Suppression| store.commit(&[RegistryChange::Add(vec![entry])]).unwrap().effects;
         let added = |effect| vec![RegistryEffect::Added(vec![effect])];
         let complaint = |expires| Suppression {
             reason: SuppressionReason::Complaint,
@@ -423,9 +502,14 @@ mod tests {
             let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'folded'";
             assert_eq!(store.connection.query_row(tables, [], |row| row.get(0)), Ok(0));
         }
+        // Version 2 differs from 3 only in the tables of members and confirmations, which are made.
+        let mut store = SqliteStore::open(&path).unwrap();
+        let effects = store.commit(&[join(false), offer(1, 10)]).unwrap().effects;
+        assert_eq!(effects[1], RegistryEffect::Offer(OfferEffect::AlreadyMember));
+        drop(store);
         // What a program of version 1 looks at first: it refuses a larger number.
         let connection = Connection::open(&path).unwrap();
-        assert_eq!(connection.query_row("PRAGMA user_version", [], |row| row.get(0)), Ok(2));
+        assert_eq!(connection.query_row("PRAGMA user_version", [], |row| row.get(0)), Ok(3));
     }
 
     #[test]
@@ -449,7 +533,7 @@ mod tests {
         let (_folder, mut store) = store();
         let entries = vec![entry("a@x.example", Some(30)), entry("b@x.example", Some(10)), entry("c@x.example", None)];
         store.commit(&[RegistryChange::Add(entries)]).unwrap();
-        let mut delete = |before, max| store.commit(&[RegistryChange::DeleteExpired { before, max }]).unwrap();
+        let mut delete = |before, max| store.commit(&[RegistryChange::DeleteExpired { before, max }]).unwrap().effects;
         let expired = |subjects: &[&str]| {
             vec![RegistryEffect::Expired(subjects.iter().map(|subject| entry(subject, None).key).collect())]
         };
@@ -502,9 +586,9 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), before);
         let path = folder.path().join("newer");
         let store = SqliteStore::open(&path).unwrap();
-        store.connection.execute_batch("PRAGMA user_version = 3").unwrap();
+        store.connection.execute_batch("PRAGMA user_version = 4").unwrap();
         drop(store);
-        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Newer { version: 3, .. })));
+        assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Newer { version: 4, .. })));
         let path = folder.path().join("no such folder").join("x");
         assert!(matches!(SqliteStore::open(&path), Err(OpenRegistryError::Open { .. })));
     }
@@ -517,12 +601,115 @@ mod tests {
         drop(store);
         let path = folder.path().join(crate::FILE);
         let mut bytes = std::fs::read(&path).unwrap();
-        let middle = bytes.len() / 2;
+        let middle = bytes.len() - 8 * 4096;
         bytes[middle..middle + 4096].fill(0xff);
         std::fs::write(&path, bytes).unwrap();
         let mut store = SqliteStore::open(&path).unwrap();
         assert!(matches!(store.load(&mut |_| {}), Err(RegistryStoreError::Failed(_))));
         assert!(matches!(store.commit(&[]), Err(RegistryStoreError::Failed(_))), "nothing is trusted after that");
+    }
+
+    fn ann(delivery: MemberDelivery) -> Member {
+        let address = "Ann@X.example".parse().unwrap();
+        Member { address, name: "Ann".to_owned(), delivery, joined: 5, source: "test".to_owned() }
+    }
+
+    fn join(again: bool) -> RegistryChange {
+        let members = vec![ann(MemberDelivery::Mail)];
+        RegistryChange::Join(NewMembers { list: "news".to_owned(), members, again })
+    }
+
+    fn joined(effect: JoinEffect, ended: Vec<SuppressionKey>) -> RegistryEffect {
+        RegistryEffect::Joined { effects: vec![effect], ended }
+    }
+
+    fn unsubscribe(list: &str, expires: Option<Ms>) -> Suppression {
+        let (subject, scope) = (Subject::parse("ann@x.example").unwrap(), Scope::list(list).unwrap());
+        Suppression { expires, ..Suppression::new(subject, scope, SuppressionReason::Unsubscribe, "link", 9) }
+    }
+
+    fn members_of(store: &mut SqliteStore, list: &str) -> Vec<Member> {
+        let query = MemberQuery { list: Some(list.to_owned()), rows_max: 9, ..MemberQuery::default() };
+        store.members(&query).unwrap().into_iter().map(|row| row.member).collect()
+    }
+
+    #[test]
+    fn a_member_of_a_list_is_not_suppressed_for_it() {
+        let (_folder, mut store) = store();
+        let commit = |store: &mut SqliteStore, change| store.commit(&[change]).unwrap();
+        let first = commit(&mut store, join(false));
+        assert_eq!(first.effects, [joined(JoinEffect::Joined, Vec::new())]);
+        assert_eq!(commit(&mut store, join(false)).effects, [joined(JoinEffect::AlreadyMember, Vec::new())]);
+        assert_eq!(members_of(&mut store, "news"), [ann(MemberDelivery::Mail)]);
+        // Another list, or an entry that ends: still a member.
+        for entry in [unsubscribe("talk", None), unsubscribe("news", Some(99))] {
+            assert_eq!(commit(&mut store, RegistryChange::Add(vec![entry])).rosters, []);
+        }
+        let entry = unsubscribe("news", None);
+        let left = commit(&mut store, RegistryChange::Add(vec![entry.clone()]));
+        let address = ann(MemberDelivery::Mail).address;
+        assert_eq!(left.rosters[0].changes, [RosterChange { address, delivery: None }]);
+        assert_eq!(left.rosters[0].state.members, 0);
+        assert_ne!(left.rosters[0].state.stamp, first.rosters[0].state.stamp);
+        assert_eq!(members_of(&mut store, "news"), []);
+        let departures = store.departures(&entry.key.subject, 9).unwrap();
+        assert_eq!((departures.len(), departures[0].joined, departures[0].at), (1, 5, 9));
+        // Whoever left is added only on purpose.
+        let refused = joined(JoinEffect::LeftBefore(SuppressionReason::Unsubscribe), Vec::new());
+        assert_eq!(commit(&mut store, join(false)).effects, [refused]);
+        assert_eq!(commit(&mut store, join(true)).effects, [joined(JoinEffect::Joined, vec![entry.key])]);
+    }
+
+    #[test]
+    fn silent_members_and_stamps_are_read_again() {
+        let (folder, mut store) = store();
+        let subjects = vec![ann(MemberDelivery::Mail).subject(), Subject::parse("bob@x.example").unwrap()];
+        let change = DeliveryChange { list: "news".to_owned(), subjects, delivery: MemberDelivery::None };
+        let committed = store.commit(&[join(false), RegistryChange::SetDelivery(change)]).unwrap();
+        assert_eq!(committed.effects[1], RegistryEffect::DeliverySet(vec![true, false]));
+        drop(store);
+        let mut store = SqliteStore::open(&folder.path().join(crate::FILE)).unwrap();
+        assert_eq!(store.rosters().unwrap(), [committed.rosters[0].state.clone()]);
+        let mut silent = Vec::new();
+        store.silent(&mut |row| silent.push(row.member.clone())).unwrap();
+        assert_eq!(silent, [ann(MemberDelivery::None)]);
+        let delete = || RegistryChange::DeleteMembers { list: "news".to_owned(), max: 2 };
+        let gone = store.commit(&[delete(), delete()]).unwrap();
+        assert_eq!(gone.effects, [RegistryEffect::MembersDeleted(1), RegistryEffect::MembersDeleted(0)]);
+        assert_eq!(store.rosters().unwrap(), []);
+    }
+
+    fn offer(token: u8, since: Ms) -> RegistryChange {
+        let confirmation = Confirmation {
+            list: "news".to_owned(),
+            address: "Ann@x.example".to_owned(),
+            name: String::new(),
+            action: ConfirmedAction::Join,
+            source: "test".to_owned(),
+            since,
+            expires: since + 1_000,
+        };
+        RegistryChange::Offer { token: [token; 32], confirmation }
+    }
+
+    #[test]
+    fn a_confirmation_works_once_and_nobody_is_mailed_twice_a_day() {
+        let (_folder, mut store) = store();
+        let mut one = |change| store.commit(&[change]).unwrap().effects.remove(0);
+        let confirm = |token: u8, now| RegistryChange::Confirm { token: [token; 32], now };
+        let name = |effect| match effect {
+            RegistryEffect::Confirmed { confirmation, .. } => confirmation.map(|found| found.address),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(one(offer(1, 10)), RegistryEffect::Offer(OfferEffect::Offered));
+        assert_eq!(one(offer(2, 11)), RegistryEffect::Offer(OfferEffect::MailedRecently));
+        assert_eq!(name(one(confirm(2, 12))), None, "it was not stored");
+        assert_eq!(name(one(confirm(1, 1_010))), None, "expired");
+        assert_eq!(one(offer(3, 10 + NOTIFY_PAUSE_MS)), RegistryEffect::Offer(OfferEffect::Offered));
+        let now = 20 + NOTIFY_PAUSE_MS;
+        assert_eq!(name(one(confirm(3, now))).as_deref(), Some("Ann@x.example"));
+        assert_eq!(name(one(confirm(3, now))), None, "used up");
+        assert_eq!(one(offer(4, now)), RegistryEffect::Offer(OfferEffect::AlreadyMember));
     }
 
     #[test]

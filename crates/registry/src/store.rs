@@ -5,14 +5,19 @@
 //! often it is repeated, so nothing of the journal's position is stored here.
 
 use crate::Ms;
+use crate::confirmations::{Confirmation, OfferEffect};
 use crate::dkim::DkimState;
-use crate::suppression::{Suppression, SuppressionKey, SuppressionReason};
+use crate::members::{
+    DeliveryChange, Departure, JoinEffect, ListMember, MemberQuery, NewMembers, RosterState, RosterUpdate,
+};
+use crate::suppression::{Subject, Suppression, SuppressionKey, SuppressionReason};
 
 /// A change of the registry. Each has at most [`crate::ENTRIES_PER_CHANGE_MAX`] entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryChange {
     /// Adds entries. Of two entries for the same key, the one that lasts longer stays; of equal ones the first. A
-    /// complaint changes the reason and source of the one that stays.
+    /// complaint changes the reason and source of the one that stays. An entry for a list without an end ends the
+    /// membership of that list, too.
     Add(Vec<Suppression>),
     Remove(Vec<SuppressionKey>),
     /// Deletes up to `max` entries that ended before `before`.
@@ -22,6 +27,30 @@ pub enum RegistryChange {
     },
     /// Replaces the state of a domain's DKIM keys.
     SetDkimState(DkimState),
+    /// Adds members to a list, and ends their entries for it.
+    Join(NewMembers),
+    SetDelivery(DeliveryChange),
+    /// Deletes up to `max` members of a list that no longer exists.
+    DeleteMembers {
+        list: String,
+        max: usize,
+    },
+    /// Stores a confirmation under the digest of its token, unless there is nothing to confirm or the person was mailed
+    /// lately.
+    Offer {
+        token: [u8; 32],
+        confirmation: Confirmation,
+    },
+    /// Notes that a person is mailed, unless that was done lately.
+    Notify {
+        subject: Subject,
+        now: Ms,
+    },
+    /// Uses a confirmation up: joins or leaves.
+    Confirm {
+        token: [u8; 32],
+        now: Ms,
+    },
 }
 
 /// What became of an entry to add.
@@ -47,6 +76,35 @@ pub enum RegistryEffect {
     Removed(Vec<bool>),
     Expired(Vec<SuppressionKey>),
     DkimStateSet,
+    Joined {
+        /// One effect per member, in order.
+        effects: Vec<JoinEffect>,
+        /// Entries that ended.
+        ended: Vec<SuppressionKey>,
+    },
+    /// Whether each is a member, in order.
+    DeliverySet(Vec<bool>),
+    MembersDeleted(usize),
+    Offer(OfferEffect),
+    /// Whether the person may be mailed.
+    Notify(bool),
+    Confirmed {
+        /// `None`: the token is unknown, used up or expired.
+        confirmation: Option<Box<Confirmation>>,
+        /// Entries that ended.
+        ended: Vec<SuppressionKey>,
+        /// The entry of a person who left.
+        entry: Option<Box<Suppression>>,
+    },
+}
+
+/// The result of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Committed {
+    /// One effect per change, in order.
+    pub effects: Vec<RegistryEffect>,
+    /// Changes of lists' members.
+    pub rosters: Vec<RosterUpdate>,
 }
 
 /// Which entries to list.
@@ -90,8 +148,22 @@ pub trait RegistryStore: Send + 'static {
     /// Passes every entry to `entry`.
     fn load(&mut self, entry: &mut dyn FnMut(&Suppression)) -> Result<(), RegistryStoreError>;
 
-    /// Makes all changes durable in one transaction. Returns their effects in order.
-    fn commit(&mut self, changes: &[RegistryChange]) -> Result<Vec<RegistryEffect>, RegistryStoreError>;
+    /// Makes all changes durable in one transaction.
+    fn commit(&mut self, changes: &[RegistryChange]) -> Result<Committed, RegistryStoreError>;
 
     fn list(&mut self, query: &SuppressionQuery) -> Result<ListedSuppressions, RegistryStoreError>;
+
+    /// Returns the rosters of all lists.
+    fn rosters(&mut self) -> Result<Vec<RosterState>, RegistryStoreError>;
+
+    /// Passes each member who gets no posts to `visit`.
+    fn silent(&mut self, visit: &mut dyn FnMut(&ListMember)) -> Result<(), RegistryStoreError>;
+
+    fn members(&mut self, query: &MemberQuery) -> Result<Vec<ListMember>, RegistryStoreError>;
+
+    /// Returns the latest ends of a person's memberships.
+    fn departures(&mut self, subject: &Subject, rows_max: usize) -> Result<Vec<Departure>, RegistryStoreError>;
+
+    /// Returns a confirmation that has not expired, by the digest of its token.
+    fn confirmation(&mut self, token: &[u8; 32], now: Ms) -> Result<Option<Confirmation>, RegistryStoreError>;
 }

@@ -213,7 +213,7 @@ impl Suppression {
     }
 }
 
-fn check_text(what: &'static str, text: &str, max: usize) -> Result<(), SuppressionError> {
+pub(crate) fn check_text(what: &'static str, text: &str, max: usize) -> Result<(), SuppressionError> {
     if text.len() > max {
         return Err(SuppressionError::TooLong { what, max });
     }

@@ -11,14 +11,15 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{RegistryError, RegistryTrouble};
 use crate::index::SuppressionIndex;
-use crate::store::{
-    EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
-    SuppressionQuery,
-};
+use crate::roster::RosterIndex;
+use crate::store::{EntryEffect, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError};
 use crate::suppression::Suppression;
 
 /// Entries of one transaction, unless a single change has more.
 const ENTRIES_PER_COMMIT_MAX: usize = 10_000;
+
+/// Reads from the store, and answers by itself.
+pub type StoreReader = Box<dyn FnOnce(&mut dyn RegistryStore) + Send>;
 
 /// A request to the writer, with the channel for its answer.
 pub enum RegistryJob {
@@ -26,10 +27,8 @@ pub enum RegistryJob {
         change: RegistryChange,
         answer: oneshot::Sender<Result<RegistryEffect, RegistryError>>,
     },
-    List {
-        query: SuppressionQuery,
-        answer: oneshot::Sender<Result<ListedSuppressions, RegistryError>>,
-    },
+    /// Reads from the store, after all changes before it.
+    Read(StoreReader),
     /// Ends the writer after all jobs before it.
     Stop,
 }
@@ -43,6 +42,7 @@ struct PendingChange {
 pub(crate) struct Writer {
     pub store: Box<dyn RegistryStore>,
     pub index: Arc<SuppressionIndex>,
+    pub rosters: Arc<RosterIndex>,
     pub trouble: Arc<Mutex<Option<RegistryTrouble>>>,
     pub jobs: mpsc::Receiver<RegistryJob>,
 }
@@ -54,10 +54,7 @@ impl Writer {
         while let Some(job) = next.take().or_else(|| self.jobs.blocking_recv()) {
             match job {
                 RegistryJob::Stop => return,
-                RegistryJob::List { query, answer } => {
-                    // A caller that has left needs no answer.
-                    let _ = answer.send(self.store.list(&query).map_err(RegistryError::from));
-                }
+                RegistryJob::Read(read) => read(&mut *self.store),
                 RegistryJob::Change { change, answer } => {
                     let mut batch = vec![PendingChange { change, answer }];
                     next = self.gather(&mut batch);
@@ -84,15 +81,24 @@ impl Writer {
 
     fn commit(&mut self, batch: Vec<PendingChange>) {
         let (changes, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(|p| (p.change, p.answer)).unzip();
-        let effects = match self.store.commit(&changes) {
-            Ok(effects) => effects,
+        let committed = match self.store.commit(&changes) {
+            Ok(committed) => committed,
             Err(error) => return self.refuse(answers, &error),
         };
         *self.trouble.lock() = None;
-        for (change, effect) in changes.iter().zip(&effects) {
+        for (change, effect) in changes.iter().zip(&committed.effects) {
             show(&self.index, change, effect);
+            if let (RegistryChange::DeleteMembers { list, max }, RegistryEffect::MembersDeleted(count)) =
+                (change, effect)
+                && count < max
+            {
+                self.rosters.remove(list);
+            }
         }
-        for (answer, effect) in answers.into_iter().zip(effects) {
+        for update in committed.rosters {
+            self.rosters.update(update);
+        }
+        for (answer, effect) in answers.into_iter().zip(committed.effects) {
             let _ = answer.send(Ok(effect));
         }
     }
@@ -117,8 +123,13 @@ fn entries_of(change: &RegistryChange) -> usize {
     match change {
         RegistryChange::Add(entries) => entries.len(),
         RegistryChange::Remove(keys) => keys.len(),
-        RegistryChange::DeleteExpired { max, .. } => *max,
-        RegistryChange::SetDkimState(_) => 1,
+        RegistryChange::DeleteExpired { max, .. } | RegistryChange::DeleteMembers { max, .. } => *max,
+        RegistryChange::Join(new) => new.members.len(),
+        RegistryChange::SetDelivery(change) => change.subjects.len(),
+        RegistryChange::SetDkimState(_)
+        | RegistryChange::Offer { .. }
+        | RegistryChange::Notify { .. }
+        | RegistryChange::Confirm { .. } => 1,
     }
 }
 
@@ -139,6 +150,19 @@ fn show(index: &SuppressionIndex, change: &RegistryChange, effect: &RegistryEffe
         (RegistryChange::Remove(keys), RegistryEffect::Removed(_)) | (_, RegistryEffect::Expired(keys)) => {
             for key in keys {
                 index.remove(&key.subject, &key.scope);
+            }
+        }
+        (_, RegistryEffect::Joined { ended, .. }) => {
+            for key in ended {
+                index.remove(&key.subject, &key.scope);
+            }
+        }
+        (_, RegistryEffect::Confirmed { ended, entry, .. }) => {
+            for key in ended {
+                index.remove(&key.subject, &key.scope);
+            }
+            if let Some(entry) = entry {
+                insert(index, entry);
             }
         }
         _ => {}
