@@ -171,8 +171,8 @@ pub struct DomainsConfig {
 #[derive(Debug, Clone)]
 pub struct ListConfig {
     pub list: Arc<List>,
-    /// Subscriber file; it was readable when the configuration was checked.
-    pub subscribers: PathBuf,
+    /// Subscriber file; it was readable when the configuration was checked. `None`: its members are in the registry.
+    pub subscribers: Option<PathBuf>,
     pub flow: FlowConfig,
     pub report: ReportConfig,
 }

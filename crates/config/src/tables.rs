@@ -137,7 +137,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> O
     }
     let own = section.required("address", &format!("{name}@lists.example.org"));
     let own = own.and_then(|text| address(context, &text));
-    let subscribers = subscribers(&section, name);
+    let subscribers = subscribers(&section);
     let bounces = section.text("bounces").map(|text| address(context, &text));
     let owner = section.text("owner").and_then(|text| address(context, &text));
     let list_id = section.text("list_id");
@@ -185,17 +185,12 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> O
         }
     });
     section.finish();
-    Some(ListSpot {
-        value: ListConfig { list: list?, subscribers: subscribers?, flow, report },
-        address_span,
-        owner_span,
-        id_span,
-    })
+    Some(ListSpot { value: ListConfig { list: list?, subscribers, flow, report }, address_span, owner_span, id_span })
 }
 
 /// Reads the path of the subscribers file, and warns if the file is unreadable.
-fn subscribers(section: &Section<'_>, list: &str) -> Option<PathBuf> {
-    let text = section.required("subscribers", &format!("{list}.subscribers"))?;
+fn subscribers(section: &Section<'_>) -> Option<PathBuf> {
+    let text = section.text("subscribers")?;
     let context = section.context;
     let path = context.path(text.value);
     if let Some(FileProblem { why, next }) = unreadable(context, &path) {

@@ -133,7 +133,6 @@ x = 1
 ";
     let expected = "\
 stentor.toml:1:1: unknown key `hostnam`; did you mean `hostname`?
-stentor.toml:2:8: `subscribers` is missing in [lists.news]; add, for instance, subscribers = \"news.subscribers\"
 stentor.toml:4:1: unknown key `subscriber` in [lists.news]; did you mean `subscribers`?
 stentor.toml:6:1: unknown key `command_timeout` in [listen]; did you mean `command_timeout_s`?
 stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of the file
@@ -408,7 +407,7 @@ fn paths_are_relative_to_the_file() {
     )
     .unwrap();
     let config = check(&file).unwrap_or_else(|found| panic!("{found:?}"));
-    assert_eq!(config.lists[0].subscribers, folder.path().join("news.txt"));
+    assert_eq!(config.lists[0].subscribers, Some(folder.path().join("news.txt")));
     assert_eq!(config.data_dir, folder.path().join("stentor-data"));
     assert_eq!(config.file, Some(file));
     assert_eq!(config.warnings, []);

@@ -40,6 +40,7 @@ mod reach;
 pub mod received_reports;
 pub mod replay;
 pub mod reputation_alarms;
+mod roster;
 pub mod rotating_keys;
 pub mod route;
 pub mod secret_key;

@@ -1,4 +1,5 @@
-//! Subscribers files: read as a stream, interned, and made durable as a version of the list.
+//! Subscribers: read as a stream, interned, and made durable as a version of the list. They are in a file, or in the
+//! registry (`roster.rs`).
 //!
 //! Promise: a post uses the file as it is when its recipient is named. A replaced file (another size, time or inode) is
 //! read before RCPT is answered, once for all sessions that wait for it. If a file cannot be read, the previous version
@@ -23,6 +24,7 @@ use stentor_lists::subscribers::{self, Occurrence, SubscribersSummary};
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
+use stentor_registry::Subject;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -31,6 +33,7 @@ use crate::files::{stamp, state};
 use crate::intake::{IntakeRefusal, InternedAddresses, Job, Ticket};
 use crate::local_members::LocalMembers;
 use crate::pins::Pin;
+use crate::roster;
 use crate::subscriber_names::SubscriberNames;
 
 /// Addresses interned per job: the hub's lock is held for about a millisecond.
@@ -191,6 +194,9 @@ impl Lists {
     pub async fn refresh(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
         // The current configuration, not the one with which a long session began.
         let settings = core.settings();
+        if settings.has_members_in_registry(name) {
+            return self.refresh_roster(core, name).await;
+        }
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
         let (reader, list, file) = (core.clone(), name.clone(), path.to_owned());
         let read = move |look: &ListFile, turn: &mut Option<OversizedFile>| {
@@ -203,6 +209,23 @@ impl Lists {
         let (path, keeps_old) = (path.display(), kept.is_ok());
         tracing::warn!(list = %name, %path, keeps_old, "the file system of the subscribers file does not respond");
         kept
+    }
+
+    /// Brings a list whose members are in the registry up to date. Most posts find that nothing changed.
+    async fn refresh_roster(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
+        if roster::is_current(core, name) {
+            return Ok(());
+        }
+        let (reader, list) = (core.clone(), name.clone());
+        let refresh = move |_: &ListFile, _: &mut Option<OversizedFile>| roster::refresh(&reader, &list);
+        let refreshed = self.file(name).on_thread(self.threads.clone(), refresh).await;
+        match refreshed {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(error)) => tracing::warn!(list = %name, %error, "the members could not be read from the registry"),
+            None => tracing::warn!(list = %name, "reading the members from the registry takes too long"),
+        }
+        // Not the version in force: somebody may have left.
+        Err(UNREADABLE)
     }
 
     /// As [`Lists::refresh`], several lists at once. The first error ends it.
@@ -291,6 +314,16 @@ impl Lists {
         self.files.lock().entry(name.clone()).or_default().clone()
     }
 
+    /// Reads the names of a list whose members are in the registry, if copies use them. Blocks.
+    pub(crate) fn read_roster_names(&self, core: &Arc<Core>, name: &Arc<str>, stamp: String, input: &mut dyn Read) {
+        if !core.settings().copies.of(name, "").is_some_and(|copies| copies.fields.uses_names()) {
+            return self.names.drop_list(name);
+        }
+        if let Err(error) = self.names.read(core, name, stamp, input) {
+            tracing::warn!(list = %name, %error, "the members' names could not be read; copies have the addresses alone");
+        }
+    }
+
     /// Returns the lists whose subscribers differ from their files, or whose file systems hang.
     pub async fn troubles(&self, core: &Arc<Core>) -> Vec<ListTrouble> {
         let names = stream::iter(core.settings().list_names());
@@ -327,12 +360,12 @@ impl Lists {
     pub fn remove_unconfigured(&self, core: &Arc<Core>) {
         let settings = core.settings();
         let known: Vec<Arc<str>> = core.with(|hub, _| hub.store.lists().map(|(name, _)| name.into()).collect());
-        for name in known.into_iter().filter(|name| settings.subscribers(name).is_none()) {
+        for name in known.into_iter().filter(|name| settings.list(name).is_none()) {
             let (file, core) = (self.file(&name), core.clone());
             // Each waits for a reader of its file, which may hang.
             tokio::spawn(async move {
                 let _turn = file.turn.lock().await;
-                if core.settings().subscribers(&name).is_none() {
+                if core.settings().list(&name).is_none() {
                     core.lists.failures.lock().remove(&name);
                     core.lists.names.drop_list(&name);
                     tracing::info!(list = %name, "list no longer configured; subscribers dropped");
@@ -351,11 +384,14 @@ impl Lists {
     /// Whether an address is subscribed in the version in force, ignoring letter case: few people write their own
     /// address in one case only. This costs two look-ups, since any client may claim to be a member.
     pub fn is_member(&self, core: &Arc<Core>, name: &str, address: &str) -> bool {
-        core.with(|hub, _| {
+        let is_subscribed = core.with(|hub, _| {
             let Some(list) = hub.store.list(name) else { return false };
             let book = &hub.store.book;
             book.lookup(address).into_iter().chain(book.spellings(address)).any(|id| list.ids.contains(id.0))
-        })
+        });
+        // Members without posts are in the registry alone.
+        let is_silent = || Subject::parse(address).is_ok_and(|subject| core.registry.is_silent_member(name, &subject));
+        is_subscribed || core.settings().has_members_in_registry(name) && is_silent()
     }
 }
 
@@ -371,16 +407,7 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) -> Resu
     let (input, metadata) = file.call(|| open(path))?;
     let mut input = NotedReads { file, input };
     let stamp = stamp(&metadata);
-    let mut interning = AddressInterner {
-        core,
-        batch: Vec::new(),
-        ticket: None,
-        ids: IdSet::default(),
-        pin: None,
-        again: 0,
-        in_other_case: 0,
-        failed: None,
-    };
+    let mut interning = AddressInterner::new(core, IdSet::default());
     let report = subscribers::read(&mut input, &mut |subscriber| {
         interning.add(subscriber.address);
         Occurrence::First
@@ -388,10 +415,7 @@ fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path, file: &ListFile) -> Resu
     .map_err(unreadable)?;
     let subscribers = interning.finish()?;
     log_report(name, path, &report, &subscribers);
-    let Subscribers { ids, pin, .. } = subscribers;
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::List { name: name.to_string(), stamp, ids, pin, answer });
-    Ok(ticket.blocking_recv().unwrap_or(Err(IntakeRefusal::Stopping))?)
+    Ok(subscribers.put_in_force(core, name, stamp)?)
 }
 
 fn log_report(name: &str, path: &Path, report: &SubscribersSummary, found: &Subscribers) {
@@ -404,16 +428,25 @@ fn log_report(name: &str, path: &Path, report: &SubscribersSummary, found: &Subs
     );
 }
 
-/// The subscribers read from a file.
-struct Subscribers {
-    ids: IdSet,
+/// Subscribers that were read.
+pub(crate) struct Subscribers {
+    pub ids: IdSet,
     again: u64,
     in_other_case: u64,
     pin: Option<Pin>,
 }
 
+impl Subscribers {
+    /// Makes them the list's next version. Blocks until it is durable.
+    pub fn put_in_force(self, core: &Core, name: &str, stamp: String) -> Result<(), IntakeRefusal> {
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::List { name: name.to_owned(), stamp, ids: self.ids, pin: self.pin, answer });
+        ticket.blocking_recv().unwrap_or(Err(IntakeRefusal::Stopping))
+    }
+}
+
 /// Interns addresses, one job ahead of the reading.
-struct AddressInterner<'a> {
+pub(crate) struct AddressInterner<'a> {
     core: &'a Arc<Core>,
     batch: Vec<String>,
     ticket: Option<Ticket<InternedAddresses>>,
@@ -426,11 +459,32 @@ struct AddressInterner<'a> {
     failed: Option<IntakeRefusal>,
 }
 
-impl AddressInterner<'_> {
-    fn add(&mut self, address: &str) {
+impl<'a> AddressInterner<'a> {
+    /// Adds to these ids.
+    pub fn new(core: &'a Arc<Core>, ids: IdSet) -> AddressInterner<'a> {
+        AddressInterner {
+            core,
+            batch: Vec::new(),
+            ticket: None,
+            ids,
+            pin: None,
+            again: 0,
+            in_other_case: 0,
+            failed: None,
+        }
+    }
+
+    pub fn add(&mut self, address: &str) {
         self.batch.push(address.to_owned());
         if self.batch.len() == INTERN_ADDRESSES_MAX {
             self.send();
+        }
+    }
+
+    /// Removes ids, whose addresses must not be among those added.
+    pub fn remove(&mut self, ids: &[u32]) {
+        for id in ids {
+            self.ids.remove(*id);
         }
     }
 
@@ -470,7 +524,7 @@ impl AddressInterner<'_> {
         }
     }
 
-    fn finish(mut self) -> Result<Subscribers, IntakeRefusal> {
+    pub fn finish(mut self) -> Result<Subscribers, IntakeRefusal> {
         self.send();
         self.collect();
         let AddressInterner { ids, again, in_other_case, pin, failed, .. } = self;

@@ -40,10 +40,10 @@ const HISTORY_RESERVES: u64 = 2;
 /// The latest history that a power cut may lose.
 const HISTORY_SYNC_MS: u64 = 5_000;
 
-/// A list with the path of its subscribers file.
 pub struct ListEntry {
     pub list: Arc<List>,
-    pub subscribers: std::path::PathBuf,
+    /// `None`: its members are in the registry.
+    pub subscribers: Option<std::path::PathBuf>,
     pub report: ReportConfig,
 }
 
@@ -126,8 +126,14 @@ impl Settings {
         is_marked || is_trusted && !self.transactional.is_empty() && is_of_sender()
     }
 
+    /// Returns a list's subscribers file, if it has one.
     pub fn subscribers(&self, name: &str) -> Option<&Path> {
-        self.lists.get(name).map(|entry| entry.subscribers.as_path())
+        self.lists.get(name).and_then(|entry| entry.subscribers.as_deref())
+    }
+
+    /// Whether the members of this list are in the registry.
+    pub fn has_members_in_registry(&self, list: &str) -> bool {
+        self.lists.get(list).is_some_and(|entry| entry.subscribers.is_none())
     }
 
     pub fn list_names(&self) -> Vec<Arc<str>> {

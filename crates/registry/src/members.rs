@@ -16,6 +16,8 @@ use crate::suppression::{Scope, Subject, SuppressionError, SuppressionKey, Suppr
 
 /// Longest name of a person, in octets.
 pub const NAME_BYTES_MAX: usize = 200;
+/// Octets of the digest in a roster's stamp.
+const STAMP_BYTES: usize = size_of::<u64>();
 
 /// `member.address` is the canonical subject; `spelling` is what mail is sent to.
 pub(crate) const SCHEMA: &str = "
@@ -355,9 +357,8 @@ fn next_stamp(update: &RosterUpdate) -> String {
         digest.update([0, change.delivery.map_or(0, |delivery| delivery as u8 + 1)]);
         digest.update(change.address.as_str());
     }
-    let octets: [u8; 32] = digest.finalize().into();
-    let [a, b, c, d, e, f, g, h, ..] = octets;
-    format!("{:016x}", u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    let head = digest.finalize().iter().take(STAMP_BYTES).fold(0u64, |head, octet| head << 8 | u64::from(*octet));
+    format!("{head:016x}")
 }
 
 fn address(row: &Row<'_>, column: usize) -> rusqlite::Result<Address> {

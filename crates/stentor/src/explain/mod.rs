@@ -276,15 +276,17 @@ fn subscriber_files<'a>(
     settings: &'a Settings,
     lists: impl Iterator<Item = &'a Arc<str>>,
 ) -> impl Iterator<Item = String> {
-    lists.filter_map(|name| {
-        let (file, place) =
-            (settings.subscribers(name)?, settings.config.place(&format!("lists.{name}"), "subscribers"));
+    lists.map(|name| {
+        let Some(file) = settings.subscribers(name) else {
+            return format!("members of list {name} in the registry (`stentor member list {name}`)");
+        };
+        let place = settings.config.place(&format!("lists.{name}"), "subscribers");
         let state = match std::fs::metadata(file) {
             Ok(_) => "",
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => ", which does not exist",
             Err(_) => ", which this user cannot read",
         };
-        Some(format!("subscribers of list {name} in {}{state} ({place})", file.display()))
+        format!("subscribers of list {name} in {}{state} ({place})", file.display())
     })
 }
 

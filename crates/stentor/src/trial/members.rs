@@ -33,7 +33,8 @@ pub(crate) async fn unknown(settings: &Settings, positions: &Positions) -> Vec<D
     for list in &settings.config.lists {
         let own = list.list.settings();
         let owner = own.owner.as_ref();
-        let path = &list.subscribers;
+        // Members in the registry were checked when they joined.
+        let path = list.subscribers.as_deref().unwrap_or(Path::new(""));
         let mut members = Members { settings, domains: HashMap::new(), path, owner, found: &mut found };
         let is_in_time = timeout_at(until, async {
             members.look().await;

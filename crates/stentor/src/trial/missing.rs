@@ -24,7 +24,7 @@ pub(crate) fn is_not_regular_file(path: &Path) -> bool {
 /// Raises warnings about subscribers files that no user could read to errors. The server still starts with them: other
 /// lists' mail must not wait.
 pub(crate) fn raise_subscribers(config: &Config, settings: &Settings, warnings: &mut [Diagnostic]) {
-    for list in config.lists.iter().filter(|list| is_not_regular_file(&list.subscribers)) {
+    for list in config.lists.iter().filter(|list| list.subscribers.as_deref().is_some_and(is_not_regular_file)) {
         let section = format!("lists.{}", list.list.name());
         let Some(at) = settings.position(&section, "subscribers") else { continue };
         let about = warnings.iter_mut().find(|found| (found.line, found.column) == (at.line, at.column));

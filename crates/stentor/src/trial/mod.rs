@@ -91,7 +91,7 @@ fn examine<'a>(config: &Config, settings: &'a Settings) -> Trial<'a> {
     trial.logins(config);
     trial.advise(advice::LOGINS);
     for list in &config.lists {
-        let count = trial.check_subscribers(&list.subscribers);
+        let count = list.subscribers.as_deref().and_then(|path| trial.check_subscribers(path));
         trial.subscribers.extend(count.map(|count| (list.list.name().to_string(), count)));
     }
     trial.advise(advice::SUBSCRIBERS);
