@@ -13,6 +13,7 @@ pub mod find;
 pub mod health;
 mod holds;
 mod lists;
+mod made_lists;
 pub mod operator;
 pub mod own_tlsa;
 pub mod past_decisions;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stentor_control::format::span;
+use stentor_control::format::{plural, span};
 use stentor_control::problem::Problem;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::reply::ActionView;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    ChangeScope, Control, ControlReply, DkimRequest, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part,
-    PostReport, PostReports, QueueSummary, ReportOptions, Request, Requester, RowKind, Selection, Status, StuckReport,
-    TrafficOptions, Verb, View,
+    ChangeScope, Control, ControlReply, DkimRequest, EnvelopeView, ErrorCode, HostsOptions, ListRequest, MessageView,
+    Observe, Part, PostReport, PostReports, QueueSummary, ReportOptions, Request, Requester, RowKind, Selection,
+    Status, StuckReport, TrafficOptions, Verb, View,
 };
 use stentor_core::limits::Limit;
 use stentor_core::{Core, log};
@@ -28,10 +28,13 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
 use crate::health::reputation;
+use crate::made_lists::ListEdit;
 use crate::row_query::RowQuery;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{ages, depth, dkim, doctor, holds, lists, quarantine, report, site, users, verbs, verify, waiting};
+use crate::{
+    ages, depth, dkim, doctor, holds, lists, made_lists, quarantine, report, site, users, verbs, verify, waiting,
+};
 
 /// Maximum watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -95,6 +98,8 @@ pub struct Operator {
     pub overviews: Arc<Overviews>,
     /// Allows one request that changes mail at a time ([`ChangeScope::Mail`]).
     acting: Mutex<()>,
+    /// Allows one change of a list at a time.
+    listing: Mutex<()>,
     /// Limits watchers, so that others find the control socket free.
     watching: Semaphore,
 }
@@ -142,6 +147,7 @@ impl Operator {
             webhooks_troubled,
             overviews: Arc::default(),
             acting: Mutex::new(()),
+            listing: Mutex::new(()),
             watching: Semaphore::new(WATCHERS_MAX),
         }
     }
@@ -429,11 +435,61 @@ impl Operator {
             Request::Dkim(request) => dkim::answer(&self.core, request).await,
             Request::QueueRun { dry_run, reason } => verbs::run_queue(&self.core, dry_run, reason, &peer).await,
             Request::Suppression(request) => verbs::suppressions(&self.core, request, &peer).await,
+            Request::List(request) => self.lists(request, &peer).await.unwrap_or_else(ControlReply::Error),
             Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(ControlReply::Error),
             Request::Export { .. } => ControlReply::error(ErrorCode::Failed, "an export is a stream"),
             Request::Cat { .. } => ControlReply::error(ErrorCode::Failed, "a content is a stream"),
             Request::Reload => self.reload().await,
             Request::Stop => self.stop(),
+        }
+    }
+
+    async fn lists(&self, request: ListRequest, peer: &Requester) -> Result<ControlReply, Problem> {
+        let core = &self.core;
+        match request {
+            ListRequest::Lists => made_lists::table(core, None),
+            ListRequest::Show(list) => made_lists::table(core, Some(&list.name)),
+            ListRequest::Create(new) => {
+                let text = format!("list {} takes posts at {}", new.name, new.address);
+                self.edit_list(|| ListEdit::create(core, new), &text).await
+            }
+            ListRequest::Set(change) => {
+                let text = format!("list {} changed", change.name);
+                self.edit_list(|| ListEdit::set(core, change), &text).await
+            }
+            ListRequest::Delete(list) => {
+                let text = format!("list {} deleted", list.name);
+                self.edit_list(|| ListEdit::delete(core, list), &text).await
+            }
+            ListRequest::Members(options) => verbs::members::table(core, options).await,
+            ListRequest::Add(new) => verbs::members::add(core, new, peer).await,
+            ListRequest::Remove(removal) => verbs::members::remove(core, removal, peer).await,
+            ListRequest::SetDelivery(setting) => verbs::members::set_delivery(core, setting, peer).await,
+            ListRequest::Person(options) => verbs::members::person(core, options).await,
+        }
+    }
+
+    /// Writes a list's file and reloads. If that is refused, the file is as before.
+    async fn edit_list(
+        &self,
+        edit: impl FnOnce() -> Result<ListEdit, Problem>,
+        text: &str,
+    ) -> Result<ControlReply, Problem> {
+        let _turn = self.listing.lock().await;
+        let edit = edit()?;
+        let data_dir = self.core.settings().config.data_dir.clone();
+        // Small files; other requests have threads of their own.
+        tokio::task::block_in_place(|| edit.write(&data_dir))?;
+        match self.reload().await {
+            ControlReply::Error(problem) if problem.code != ErrorCode::NeedsRestart => {
+                tokio::task::block_in_place(|| edit.undo(&data_dir))?;
+                Err(Problem { text: format!("nothing was changed: {}", problem.text), ..problem })
+            }
+            _ if edit.is_deletion() => {
+                let members = made_lists::delete_members(&self.core, &edit.name).await?;
+                Ok(ControlReply::done(format!("{text}, with {}", plural(members, "member")), Some(members)))
+            }
+            _ => Ok(ControlReply::done(text, None)),
         }
     }
 
@@ -464,13 +520,18 @@ impl Control for Operator {
     async fn handle(&self, request: Request, peer: Requester) -> ControlReply {
         let changes = request.changes();
         // Verbs on mail log their result themselves, and suppressions may be many.
-        if changes != ChangeScope::Nothing && !matches!(request, Request::Act { .. } | Request::Suppression(_)) {
+        if changes != ChangeScope::Nothing
+            && !matches!(request, Request::Act { .. } | Request::Suppression(_) | Request::List(_))
+        {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // Journaled changes are announced when they take effect.
         match &request {
             Request::Flush { site, dry_run: false } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
             Request::Dkim(DkimRequest::Rotate(options)) => self.audit("dkim_rotate", &options.domain, &peer),
+            Request::List(ListRequest::Create(new)) => self.audit("list_create", &new.name, &peer),
+            Request::List(ListRequest::Set(change)) => self.audit("list_set", &change.name, &peer),
+            Request::List(ListRequest::Delete(list)) => self.audit("list_delete", &list.name, &peer),
             Request::Reload => self.audit("reload", "", &peer),
             Request::Stop => self.audit("stop", "", &peer),
             _ => {}

@@ -29,6 +29,7 @@ mod endpoints;
 mod http;
 pub mod keys;
 mod links;
+pub mod list_files;
 mod listeners;
 mod log;
 mod message_authentication;
@@ -90,7 +91,7 @@ pub use name_servers::{RESOLV_CONF, system_name_servers};
 pub use protection::ProtectionConfig;
 pub use quarantine::{DigestConfig, QuarantineConfig};
 pub use queue_only::QueueOnlyConfig;
-use raw::Context;
+use raw::{Context, TextPart};
 pub use reload::check_again;
 pub use rule_sources::{InlineEntry, NamedTable, PolicyService, TableConfig, TableSource};
 pub use same_name::SameNameHosts;
@@ -125,7 +126,11 @@ pub fn check_alone(path: &Path) -> Result<Config, Vec<Diagnostic>> {
 
 /// As [`check`]; settings that cannot change at runtime are taken from `in_force`.
 fn check_beside(path: &Path, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
-    let mut config = check_text_beside(path, &read(path)?, in_force)?;
+    let source = Source::read(path)?;
+    let mut context = source.context(path);
+    context.in_force = in_force.map(|config| (config.hostname.clone(), config.delivery.smtp_port));
+    let (config, settings) = check_in(context, &source.text)?;
+    let mut config = Config { settings, ..config };
     config.warnings.extend(name_servers::warning(path, &config.dns, Path::new(RESOLV_CONF)));
     config.file = Some(path.to_owned());
     Ok(config)
@@ -194,9 +199,35 @@ fn read(path: &Path) -> Result<String, Vec<Diagnostic>> {
     String::from_utf8(bytes).map_err(|error| unreadable(&error))
 }
 
+/// The text of a configuration: its file, then the files of lists made by commands.
+struct Source {
+    text: String,
+    lists: Vec<TextPart>,
+}
+
+impl Source {
+    fn read(path: &Path) -> Result<Source, Vec<Diagnostic>> {
+        let mut text = read(path)?;
+        let mut lists = Vec::new();
+        let files = places_in(path, &text).map_or(Ok(Vec::new()), |places| list_files::read_all(&places.data_dir))?;
+        for file in files {
+            if !text.ends_with('\n') {
+                text.push('\n');
+            }
+            lists.push(TextPart { file: file.path, begin: text.len() });
+            text.push_str(&file.text);
+        }
+        Ok(Source { text, lists })
+    }
+
+    fn context<'a>(&'a self, path: &'a Path) -> Context<'a> {
+        Context::new(path, &self.text).with_parts(self.lists.clone())
+    }
+}
+
 /// Checks a text as if it were in the file `path`, which need not exist.
 pub fn check_text(path: &Path, text: &str) -> Result<Config, Vec<Diagnostic>> {
-    check_text_beside(path, text, None)
+    check_in(Context::new(path, text), text).map(|(config, settings)| Config { settings, ..config })
 }
 
 /// As [`check`], also returning every key's value and origin.
@@ -204,7 +235,10 @@ pub fn check_text(path: &Path, text: &str) -> Result<Config, Vec<Diagnostic>> {
 /// # Errors
 /// As [`check`].
 pub fn check_noting(path: &Path) -> Result<(Config, Settings), Vec<Diagnostic>> {
-    let (mut config, settings) = check_text_noting(path, &read(path)?)?;
+    let source = Source::read(path)?;
+    let mut context = source.context(path);
+    context.note_all();
+    let (mut config, settings) = check_in(context, &source.text)?;
     config.warnings.extend(name_servers::warning(path, &config.dns, Path::new(RESOLV_CONF)));
     config.file = Some(path.to_owned());
     Ok((config, settings))
@@ -218,12 +252,6 @@ pub fn check_text_noting(path: &Path, text: &str) -> Result<(Config, Settings), 
     let mut context = Context::new(path, text);
     context.note_all();
     check_in(context, text)
-}
-
-fn check_text_beside(path: &Path, text: &str, in_force: Option<&Config>) -> Result<Config, Vec<Diagnostic>> {
-    let mut context = Context::new(path, text);
-    context.in_force = in_force.map(|config| (config.hostname.clone(), config.delivery.smtp_port));
-    check_in(context, text).map(|(config, settings)| Config { settings, ..config })
 }
 
 fn check_in(context: Context<'_>, text: &str) -> Result<(Config, Settings), Vec<Diagnostic>> {

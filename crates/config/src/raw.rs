@@ -35,9 +35,19 @@ const FILE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Returns the replacement of an unknown key, if there is one.
 type KeyReplacement = fn(&str) -> Option<&'static str>;
 
+/// A further file in the text being checked.
+#[derive(Clone)]
+pub(super) struct TextPart {
+    pub file: PathBuf,
+    /// Where its text begins, at the start of a line.
+    pub begin: usize,
+}
+
 /// The file being checked, and its findings.
 pub(super) struct Context<'a> {
     file: &'a Path,
+    /// Files behind it in the text, in the order of the text.
+    parts: Vec<TextPart>,
     text: &'a str,
     positions: OnceCell<Positions>,
     folder: PathBuf,
@@ -65,6 +75,7 @@ impl<'a> Context<'a> {
     pub fn new(file: &'a Path, text: &'a str) -> Self {
         Self {
             file,
+            parts: Vec::new(),
             text,
             positions: OnceCell::new(),
             folder: file.parent().unwrap_or(Path::new("")).to_owned(),
@@ -80,6 +91,16 @@ impl<'a> Context<'a> {
             in_force: None,
             file_wait: Cell::new(FILE_WAIT_MAX),
         }
+    }
+
+    /// Names the files of a text that has several.
+    pub fn with_parts(self, parts: Vec<TextPart>) -> Self {
+        Self { parts, ..self }
+    }
+
+    /// The further file that an offset is in.
+    fn part(&self, offset: usize) -> Option<&TextPart> {
+        self.parts[..self.parts.partition_point(|part| part.begin <= offset)].last()
     }
 
     /// From now on records every key with value and origin, not only those that need a restart.
@@ -98,16 +119,28 @@ impl<'a> Context<'a> {
     }
 
     pub fn position(&self, span: &Range<usize>) -> FilePosition {
-        self.positions.get_or_init(|| Positions::new(self.text)).of(self.text, span.start)
+        let positions = self.positions.get_or_init(|| Positions::new(self.text));
+        let position = positions.of(self.text, span.start);
+        match self.part(span.start) {
+            Some(part) => {
+                let before = positions.of(self.text, part.begin).line - 1;
+                FilePosition { line: position.line - before, ..position }
+            }
+            None => position,
+        }
     }
 
     /// `file:line` of a span, for explanations.
     pub fn place(&self, span: &Range<usize>) -> String {
-        let name = self.file.file_name().unwrap_or(self.file.as_os_str());
+        let file = self.part(span.start).map_or(self.file, |part| &part.file);
+        let name = file.file_name().unwrap_or(file.as_os_str());
         format!("{}:{}", name.display(), self.position(span).line)
     }
 
     fn origin(&self, span: &Range<usize>) -> Origin {
+        if self.part(span.start).is_some() {
+            return Origin::ListFile;
+        }
         let FilePosition { line, column } = self.position(span);
         Origin::File { line, column }
     }
@@ -153,7 +186,8 @@ impl<'a> Context<'a> {
         let mut found = self.found.borrow_mut();
         if found.len() < DIAGNOSTICS_MAX {
             let FilePosition { line, column } = self.position(&span);
-            found.push((span.start, Diagnostic { file: self.file.to_owned(), line, column, severity, message }));
+            let file = self.part(span.start).map_or(self.file, |part| &part.file).to_owned();
+            found.push((span.start, Diagnostic { file, line, column, severity, message }));
         }
     }
 

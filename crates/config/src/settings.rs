@@ -33,6 +33,8 @@ const SECRETS: [&str; 2] = ["secret", "password_hash"];
 pub enum Origin {
     /// The file; line and column are counted from 1.
     File { line: usize, column: usize },
+    /// The file of a list made by `stentor list`.
+    ListFile,
     /// Built in, or derived from other keys.
     Default,
     /// The system, such as `/etc/resolv.conf`.
@@ -55,7 +57,7 @@ pub struct Setting {
 impl Setting {
     /// Whether the value in the file differs from the default.
     pub fn is_changed(&self) -> bool {
-        matches!(self.origin, Origin::File { .. }) && self.value != self.default
+        matches!(self.origin, Origin::File { .. } | Origin::ListFile) && self.value != self.default
     }
 }
 
@@ -82,7 +84,7 @@ impl Settings {
     pub fn position(&self, section: &str, key: &str) -> Option<FilePosition> {
         match self.all[self.at(section, key)?].origin {
             Origin::File { line, column } => Some(FilePosition { line, column }),
-            Origin::Default | Origin::System(_) => None,
+            Origin::ListFile | Origin::Default | Origin::System(_) => None,
         }
     }
 

@@ -40,7 +40,9 @@ impl Request {
             | Request::Suppression(SuppressionRequest::List(_))
             | Request::Dkim(DkimRequest::Records { .. })
             | Request::Cat { .. } => ChangeScope::Nothing,
+            Request::List(request) if request.is_query() => ChangeScope::Nothing,
             Request::Flush { .. }
+            | Request::List(_)
             | Request::Suspend { .. }
             | Request::QueueOnly { .. }
             | Request::Suppression(_)

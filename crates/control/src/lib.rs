@@ -15,6 +15,7 @@ pub mod dkim_view;
 pub mod doctor;
 pub mod foreign;
 pub mod format;
+pub mod list_view;
 pub mod observe;
 pub mod posts;
 pub mod problem;
@@ -25,6 +26,7 @@ pub mod recipient_view;
 pub mod render;
 pub mod render_ages;
 pub mod render_dkim;
+mod render_lists;
 mod render_quarantine;
 mod render_suppressions;
 mod render_tls;
@@ -55,6 +57,10 @@ pub use causes::CauseRow;
 pub use changes::ChangeScope;
 pub use client::{Client, ControlError};
 pub use dkim_view::{DkimRecordView, DkimRecords, DkimRequest, DkimRotateOptions};
+pub use list_view::{
+    DeliverySetting, DepartureView, ListChange, ListName, ListOverview, ListRequest, ListTable, MemberOptions,
+    MemberRemoval, MemberTable, MemberView, NewList, NewMember, NewMembers, PersonOptions, PersonView,
+};
 pub use observe::{
     ComplaintView, HostRow, Hosts, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe,
     PostReports, ReportOptions, TrafficOptions,

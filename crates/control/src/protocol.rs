@@ -18,6 +18,7 @@ pub use super::wire::{
 };
 use crate::VERSION;
 use crate::dkim_view::DkimRequest;
+use crate::list_view::ListRequest;
 use crate::quarantine_view::QuarantineOptions;
 use crate::suppression_view::SuppressionRequest;
 use crate::view::{self, RowKind, View};
@@ -32,7 +33,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 39] = [
+pub const VERBS: [&str; 49] = [
     "status",
     "doctor",
     "users",
@@ -72,6 +73,16 @@ pub const VERBS: [&str; 39] = [
     "suppressions",
     "dkim_records",
     "dkim_rotate",
+    "lists",
+    "list_show",
+    "list_create",
+    "list_set",
+    "list_delete",
+    "members",
+    "member_add",
+    "member_remove",
+    "member_set",
+    "member_show",
 ];
 /// Maximum recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -175,6 +186,8 @@ pub enum Request {
     },
     /// Adds, removes or lists suppressions.
     Suppression(SuppressionRequest),
+    /// Makes, changes or shows lists and their members.
+    List(ListRequest),
     /// DKIM keys that the server makes.
     Dkim(DkimRequest),
     /// A message's content as `content` lines.
@@ -564,6 +577,12 @@ impl Request {
                 Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
                 None => Err(bad(format!("{verb}: not about suppressions"))),
             },
+            "lists" | "list_show" | "list_create" | "list_set" | "list_delete" | "members" | "member_add"
+            | "member_remove" | "member_set" | "member_show" => match ListRequest::of_json(verb, fields) {
+                Some(Ok(request)) => Ok(Request::List(request)),
+                Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
+                None => Err(bad(format!("{verb}: not about lists"))),
+            },
             "dkim_records" | "dkim_rotate" => match DkimRequest::of_json(verb, fields) {
                 Some(Ok(request)) => Ok(Request::Dkim(request)),
                 Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
@@ -609,6 +628,7 @@ impl Request {
             }
             Request::Suppression(request) => (request.verb(), request.to_json()),
             Request::Dkim(request) => (request.verb(), request.to_json()),
+            Request::List(request) => (request.verb(), request.to_json()),
             Request::Cat { id, part } => {
                 let mut fields = text("id", &id.to_string());
                 fields.insert("part".to_owned(), part.name().into());

@@ -55,6 +55,9 @@ pub fn reply_in(reply: &ControlReply, zone: &Zone, width: Width) -> String {
         ControlReply::Quarantine(q) => super::render_quarantine::list(q, width),
         ControlReply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
         ControlReply::Suppressions(all) => super::render_suppressions::list(all, zone, width),
+        ControlReply::Lists(table) => super::render_lists::lists(table, width),
+        ControlReply::Members(table) => super::render_lists::members(table, zone, width),
+        ControlReply::Person(person) => super::render_lists::person(person, zone),
         ControlReply::DkimRecords(records) => super::render_dkim::records(records),
         // A reload adds a line for each warning.
         ControlReply::Done { text, .. } => text.lines().fold(String::new(), |mut out, text| {

@@ -13,6 +13,7 @@ use super::causes::CauseRow;
 use super::dkim_view::DkimRecords;
 use super::doctor::Doctor;
 use super::format::{plural, span};
+use super::list_view::{ListTable, MemberTable, PersonView};
 use super::observe::{Hosts, Mailqq, PostReports};
 use super::problem::{ErrorCode, Problem};
 use super::quarantine_view::{QuarantineList, QuarantinedMessage};
@@ -426,6 +427,9 @@ pub enum ControlReply {
     Quarantined(Box<QuarantinedMessage>),
     Suppressions(Box<SuppressionList>),
     DkimRecords(Box<DkimRecords>),
+    Lists(Box<ListTable>),
+    Members(Box<MemberTable>),
+    Person(Box<PersonView>),
     /// The request was carried out, or begun; `count` is the number affected, if that applies. `remarks`: doubts, also
     /// in the text.
     Done {

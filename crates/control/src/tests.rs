@@ -22,10 +22,11 @@ use super::reply::*;
 use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
-    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, DkimRequest, DkimRotateOptions,
-    HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, NewSuppression, NewSuppressions, Observe,
-    QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName, SuppressionOptions,
-    SuppressionRemoval, SuppressionRequest, Verb, View, render,
+    ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, DeliverySetting, DkimRequest,
+    DkimRotateOptions, HostsOptions, HostsQuery, ListChange, ListName, ListRequest, Mailqq, MailqqOptions, MailqqRow,
+    MailqqSort, MemberOptions, MemberRemoval, NewList, NewMember, NewMembers, NewSuppression, NewSuppressions, Observe,
+    PersonOptions, QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName,
+    SuppressionOptions, SuppressionRemoval, SuppressionRequest, Verb, View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -36,6 +37,34 @@ const NOW: Ms = 1_795_258_465_000;
 
 fn refusal(line: &str) -> ErrorCode {
     Request::parse(line.as_bytes()).unwrap_err().code
+}
+
+#[test]
+fn requests_about_lists_round_trip() {
+    for request in [
+        ListRequest::Lists,
+        ListRequest::Show(ListName { name: "news".to_owned() }),
+        ListRequest::Create(NewList {
+            name: "news".to_owned(),
+            style: Some("announce".to_owned()),
+            set: [("description".to_owned(), "All of it".to_owned())].into(),
+            ..NewList::default()
+        }),
+        ListRequest::Set(ListChange { unset: vec!["verp".to_owned()], ..ListChange::default() }),
+        ListRequest::Delete(ListName::default()),
+        ListRequest::Members(MemberOptions { list: "news".to_owned(), after: Some("a@b".to_owned()), rows_max: 7 }),
+        ListRequest::Add(NewMembers {
+            members: vec![NewMember { name: Some("Ann".to_owned()), joined: Some(7), ..NewMember::default() }],
+            again: true,
+            ..NewMembers::default()
+        }),
+        ListRequest::Remove(MemberRemoval { addresses: vec!["a@b".to_owned()], ..MemberRemoval::default() }),
+        ListRequest::SetDelivery(DeliverySetting { addresses: vec!["a@b".to_owned()], ..DeliverySetting::default() }),
+        ListRequest::Person(PersonOptions { address: "a@b".to_owned() }),
+    ] {
+        let request = Request::List(request);
+        assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+    }
 }
 
 #[test]
@@ -115,6 +144,10 @@ fn bad_requests_are_told_why() {
         (r#"{"v":1,"verb":"suppress","entries":[{"subjct":"a@b"}]}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"unsuppress","entries":[]}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"suppressions","rows_max":1001}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"members","list":"a","rows_max":1001}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"member_add","list":"a","members":[]}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"list_create","name":"a"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"lists","name":"a"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"dkim_rotate"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"dkim_records","domian":"a.b"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"quarantine_copy","id":"0CX8M4H00000"}"#, ErrorCode::BadRequest),
@@ -367,6 +400,7 @@ impl Control for Double {
             | Request::QuarantineCopy { .. }
             | Request::Suppression(_)
             | Request::Dkim(_)
+            | Request::List(_)
             | Request::Bounce { .. }
             | Request::QueueOnly { .. }
             | Request::QueueRun { .. }

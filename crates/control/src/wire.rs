@@ -8,6 +8,7 @@ use super::address_view::AddressView;
 use super::ages::Ages;
 use super::dkim_view::{DkimRecordView, DkimRecords};
 use super::doctor::Doctor;
+use super::list_view::{ListOverview, ListTable, MemberTable, MemberView, PersonView};
 use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
 use super::problem::Problem;
 use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
@@ -67,6 +68,11 @@ enum Body {
     DkimRecords(Box<DkimRecords>),
     DkimRecordRows(Vec<DkimRecordView>),
     PostRows(Vec<PostReport>),
+    Lists(Box<ListTable>),
+    ListRows(Vec<ListOverview>),
+    Members(Box<MemberTable>),
+    MemberRows(Vec<MemberView>),
+    Person(Box<PersonView>),
     /// Lines of sessions; sometimes none.
     Traffic(Vec<TrafficLine>),
     /// Octets in base64.
@@ -172,6 +178,15 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
             bodies.extend(std::iter::once(Body::Suppressions(list)).chain(rows));
         }
         ControlReply::DkimRecords(records) => bodies = dkim_bodies(records),
+        ControlReply::Lists(mut table) => {
+            let rows = lines_of(&std::mem::take(&mut table.rows), Body::ListRows);
+            bodies.extend(std::iter::once(Body::Lists(table)).chain(rows));
+        }
+        ControlReply::Members(mut table) => {
+            let rows = lines_of(&std::mem::take(&mut table.rows), Body::MemberRows);
+            bodies.extend(std::iter::once(Body::Members(table)).chain(rows));
+        }
+        ControlReply::Person(person) => bodies.push(Body::Person(person)),
         ControlReply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
         ControlReply::Done { text, count, remarks } => {
             bodies.push(Body::Done(Box::new(ActionBody { text, count, remarks, ..ActionBody::default() })));
@@ -289,6 +304,9 @@ fn reply_of(head: Body) -> Option<ControlReply> {
         Body::Doctor(doctor) => ControlReply::Doctor(doctor),
         Body::Users(users) => ControlReply::Users(users),
         Body::DkimRecords(records) => ControlReply::DkimRecords(records),
+        Body::Lists(table) => ControlReply::Lists(table),
+        Body::Members(table) => ControlReply::Members(table),
+        Body::Person(person) => ControlReply::Person(person),
         Body::Quarantined(message) => ControlReply::Quarantined(message),
         Body::Quarantine(list) => ControlReply::Quarantine(list),
         Body::Suppressions(list) => ControlReply::Suppressions(list),
@@ -320,6 +338,8 @@ fn with_rows(mut reply: ControlReply, rows: Body) -> Option<ControlReply> {
         (ControlReply::Quarantine(list), Body::QuarantineRows(rows)) => list.rows.extend(rows),
         (ControlReply::Suppressions(list), Body::SuppressionRows(rows)) => list.rows.extend(rows),
         (ControlReply::DkimRecords(records), Body::DkimRecordRows(rows)) => records.rows.extend(rows),
+        (ControlReply::Lists(table), Body::ListRows(rows)) => table.rows.extend(rows),
+        (ControlReply::Members(table), Body::MemberRows(rows)) => table.rows.extend(rows),
         (ControlReply::Mailqq(mailqq), Body::MailqqRows(rows)) => mailqq.rows.extend(rows),
         (ControlReply::Hosts(hosts), Body::HostRows(rows)) => hosts.rows.extend(rows),
         (ControlReply::Posts(posts), Body::PostRows(rows)) => posts.rows.extend(rows),

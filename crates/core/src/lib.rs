@@ -24,6 +24,7 @@ pub mod hold_notices;
 pub mod host_knowledge;
 pub mod hub;
 pub mod intake;
+pub mod interner;
 pub mod lists;
 pub mod live;
 pub mod local_members;

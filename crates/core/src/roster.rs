@@ -16,7 +16,7 @@ use stentor_registry::{MEMBER_ROWS_MAX, Member, MemberDelivery, MemberQuery, Reg
 
 use crate::Core;
 use crate::intake::IntakeRefusal;
-use crate::lists::AddressInterner;
+use crate::interner::AddressInterner;
 
 /// What distinguishes stamps of rosters from those of files.
 const STAMP: &str = "registry ";

@@ -6,10 +6,9 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 use sha2::{Digest, Sha256};
 
-use crate::Ms;
-use crate::members::{Member, MemberDelivery, NewDeparture, NewMembers, Rosters};
-use crate::sqlite::signed;
+use crate::members::{JoinedBy, Member, MemberAddition, MemberDelivery, NewDeparture, Rosters};
 use crate::suppression::{Scope, Subject, Suppression, SuppressionReason};
+use crate::{Ms, signed};
 
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE confirmation (
@@ -61,6 +60,8 @@ pub enum OfferEffect {
     MailedRecently,
     AlreadyMember,
     NotMember,
+    /// An operator suppressed the person for the list; nothing was stored.
+    Banned,
 }
 
 impl ConfirmedAction {
@@ -91,6 +92,9 @@ pub(crate) fn offer(
     match (confirmation.action, rosters.is_member(&confirmation.list, &subject)?) {
         (ConfirmedAction::Join, true) => return Ok(OfferEffect::AlreadyMember),
         (ConfirmedAction::Leave, false) => return Ok(OfferEffect::NotMember),
+        (ConfirmedAction::Join, false) if rosters.is_banned(&confirmation.list, &subject)? => {
+            return Ok(OfferEffect::Banned);
+        }
         _ => {}
     }
     if !notify(transaction, &subject, confirmation.since)? {
@@ -163,7 +167,7 @@ pub(crate) fn take(transaction: &Transaction<'_>, token: &[u8; 32], now: Ms) -> 
 
 impl Confirmation {
     /// The member that a confirmed join makes. `None`: the stored address is damaged.
-    pub(crate) fn new_member(&self, now: Ms) -> Option<NewMembers> {
+    pub(crate) fn new_member(&self, now: Ms) -> Option<MemberAddition> {
         let member = Member {
             address: self.address.parse().ok()?,
             name: self.name.clone(),
@@ -171,8 +175,7 @@ impl Confirmation {
             joined: now,
             source: self.source.clone(),
         };
-        // The person confirms, so an earlier departure is over.
-        Some(NewMembers { list: self.list.clone(), members: vec![member], again: true })
+        Some(MemberAddition { list: self.list.clone(), members: vec![member], by: JoinedBy::Person })
     }
 
     /// The entry that a confirmed departure makes.

@@ -34,8 +34,8 @@ pub use dkim::{DkimState, STATE_BYTES_MAX};
 pub use error::{OpenRegistryError, RegistryError, RegistryTrouble};
 pub use index::{MatchedScope, SuppressionIndex, SuppressionMatch};
 pub use members::{
-    DeliveryChange, Departure, JoinEffect, ListMember, Member, MemberDelivery, MemberQuery, NAME_BYTES_MAX, NewMembers,
-    RosterChange, RosterState, RosterUpdate,
+    DeliveryChange, Departure, JoinEffect, JoinedBy, ListMember, Member, MemberAddition, MemberDelivery, MemberQuery,
+    NAME_BYTES_MAX, RosterChange, RosterState, RosterUpdate,
 };
 pub use registry::{AddressRegistry, MEMBER_ROWS_MAX};
 pub use roster::RosterDelta;
@@ -53,3 +53,8 @@ pub use stentor_mail::Ms;
 pub const FILE: &str = "registry.sqlite";
 /// Entries of one change at most.
 pub const ENTRIES_PER_CHANGE_MAX: usize = 1_000;
+
+/// SQLite's integers are signed; times and counts are far below the limit.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,8 +1,8 @@
 //! Members of lists: rows, and the statements that change and read them.
 //!
 //! Promise: an address is a member of a list or suppressed for it without end, never both: an entry for a list removes
-//! the membership in its transaction (`sqlite.rs`), and joining removes the entry. Each change of a list's members gives
-//! its roster another stamp, which depends on all changes before it, so that a restored backup has stamps of its own.
+//! the membership in its transaction (`sqlite.rs`), and joining removes the entry. Each change of a list's members
+//! gives its roster another stamp, which depends on all changes before it, so that a restored backup has its own.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,8 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use sha2::{Digest, Sha256};
 use stentor_mail::address::Address;
 
-use crate::Ms;
-use crate::sqlite::signed;
 use crate::suppression::{Scope, Subject, SuppressionError, SuppressionKey, SuppressionReason, check_text};
+use crate::{Ms, signed};
 
 /// Longest name of a person, in octets.
 pub const NAME_BYTES_MAX: usize = 200;
@@ -77,11 +76,30 @@ pub struct ListMember {
 
 /// Members to add to a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NewMembers {
+pub struct MemberAddition {
     pub list: String,
     pub members: Vec<Member>,
-    /// Adds those who left or complained, too.
-    pub again: bool,
+    pub by: JoinedBy,
+}
+
+/// Who adds members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JoinedBy {
+    /// The person, who has confirmed it. Whoever an operator suppressed for the list cannot join.
+    Person,
+    /// An operator or a program. Those who left or complained are added only `again`.
+    Operator { again: bool },
+}
+
+impl JoinedBy {
+    /// Whether an entry for the list with this reason keeps a person out.
+    fn is_kept_out(self, reason: SuppressionReason) -> bool {
+        let is_own = matches!(reason, SuppressionReason::Unsubscribe | SuppressionReason::Complaint);
+        match self {
+            JoinedBy::Person => reason == SuppressionReason::Operator,
+            JoinedBy::Operator { again } => is_own && !again,
+        }
+    }
 }
 
 /// What became of a member to add.
@@ -89,7 +107,7 @@ pub struct NewMembers {
 pub enum JoinEffect {
     Joined,
     AlreadyMember,
-    /// The person left or complained before, and was not added.
+    /// The person left, complained or was banned before, and was not added.
     LeftBefore(SuppressionReason),
 }
 
@@ -215,9 +233,9 @@ impl<'t> Rosters<'t> {
         }
     }
 
-    /// Adds members. A person who left, complained or was removed is added only `again`, which ends that entry.
-    /// Returns for each what became of it, and the entries that ended.
-    pub fn join(&mut self, new: &NewMembers) -> rusqlite::Result<(Vec<JoinEffect>, Vec<SuppressionKey>)> {
+    /// Adds members, and ends their entries for the list, unless those keep them out. Returns for each what became of it,
+    /// and the entries that ended.
+    pub fn join(&mut self, new: &MemberAddition) -> rusqlite::Result<(Vec<JoinEffect>, Vec<SuppressionKey>)> {
         let id = self.find_or_create(&new.list)?;
         let scope = Scope::List(new.list.as_str().into());
         let mut left = self
@@ -235,8 +253,7 @@ impl<'t> Rosters<'t> {
             let reason: Option<String> = left.query_row([&text, &scope_text], |row| row.get(0)).optional()?;
             let reason = reason.and_then(|reason| SuppressionReason::parse(&reason).ok());
             if let Some(reason) = reason {
-                let is_own = matches!(reason, SuppressionReason::Unsubscribe | SuppressionReason::Complaint);
-                if is_own && !new.again {
+                if new.by.is_kept_out(reason) {
                     effects.push(JoinEffect::LeftBefore(reason));
                     continue;
                 }
@@ -309,6 +326,15 @@ impl<'t> Rosters<'t> {
             open.update.state.members -= deleted as u64;
         }
         Ok(deleted)
+    }
+
+    /// Whether an operator suppressed a person for the list.
+    pub fn is_banned(&self, list: &str, subject: &Subject) -> rusqlite::Result<bool> {
+        let mut find = self.transaction.prepare_cached(
+            "SELECT 1 FROM suppression WHERE subject = ?1 AND scope = ?2 AND reason = ?3 AND expires IS NULL",
+        )?;
+        let scope = Scope::List(list.into()).text();
+        find.exists(params![subject.text(), scope, SuppressionReason::Operator.name()])
     }
 
     pub fn is_member(&mut self, list: &str, subject: &Subject) -> rusqlite::Result<bool> {

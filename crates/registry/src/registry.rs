@@ -15,7 +15,7 @@ use crate::confirmations::{Confirmation, OfferEffect, digest};
 use crate::dkim::{DkimState, STATE_BYTES_MAX};
 use crate::error::{OpenRegistryError, RegistryError, RegistryTrouble};
 use crate::index::{SuppressionIndex, SuppressionMatch};
-use crate::members::{DeliveryChange, Departure, JoinEffect, ListMember, Member, MemberQuery, NewMembers};
+use crate::members::{DeliveryChange, Departure, JoinEffect, ListMember, Member, MemberAddition, MemberQuery};
 use crate::roster::{RosterDelta, RosterIndex};
 use crate::sqlite::SqliteStore;
 use crate::store::{
@@ -118,7 +118,7 @@ impl AddressRegistry {
     }
 
     /// Adds up to [`ENTRIES_PER_CHANGE_MAX`] members to a list. Returns for each what became of it.
-    pub async fn join(&self, new: NewMembers) -> Result<Vec<JoinEffect>, RegistryError> {
+    pub async fn join(&self, new: MemberAddition) -> Result<Vec<JoinEffect>, RegistryError> {
         limit(new.members.len())?;
         new.members.iter().try_for_each(Member::check).map_err(RegistryError::Invalid)?;
         match self.change(RegistryChange::Join(new)).await? {

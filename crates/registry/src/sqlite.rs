@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, params};
 
-use crate::Ms;
 use crate::confirmations::{self, Confirmation, ConfirmedAction};
 use crate::dkim::{self, DkimState};
 use crate::error::OpenRegistryError;
@@ -24,6 +23,7 @@ use crate::store::{
     SuppressionQuery,
 };
 use crate::suppression::{Scope, Subject, Suppression, SuppressionKey, SuppressionReason};
+use crate::{Ms, signed};
 
 /// Version of the schema. Version 1 had a position of the journal that nothing used (`folded`), version 2 no members.
 const VERSION: i64 = 3;
@@ -406,16 +406,11 @@ fn unreadable(column: usize, error: crate::SuppressionError) -> rusqlite::Error 
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
 }
 
-/// SQLite's integers are signed; times and counts are far below the limit.
-pub(crate) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::confirmations::{NOTIFY_PAUSE_MS, OfferEffect};
-    use crate::members::{DeliveryChange, JoinEffect, Member, MemberDelivery, NewMembers, RosterChange};
+    use crate::members::{DeliveryChange, JoinEffect, JoinedBy, Member, MemberAddition, MemberDelivery, RosterChange};
 
     fn entry(subject: &str, expires: Option<Ms>) -> Suppression {
         let subject = Subject::parse(subject).unwrap();
@@ -616,7 +611,7 @@ mod tests {
 
     fn join(again: bool) -> RegistryChange {
         let members = vec![ann(MemberDelivery::Mail)];
-        RegistryChange::Join(NewMembers { list: "news".to_owned(), members, again })
+        RegistryChange::Join(MemberAddition { list: "news".to_owned(), members, by: JoinedBy::Operator { again } })
     }
 
     fn joined(effect: JoinEffect, ended: Vec<SuppressionKey>) -> RegistryEffect {

@@ -8,7 +8,7 @@ use crate::Ms;
 use crate::confirmations::{Confirmation, OfferEffect};
 use crate::dkim::DkimState;
 use crate::members::{
-    DeliveryChange, Departure, JoinEffect, ListMember, MemberQuery, NewMembers, RosterState, RosterUpdate,
+    DeliveryChange, Departure, JoinEffect, ListMember, MemberAddition, MemberQuery, RosterState, RosterUpdate,
 };
 use crate::suppression::{Subject, Suppression, SuppressionKey, SuppressionReason};
 
@@ -28,7 +28,7 @@ pub enum RegistryChange {
     /// Replaces the state of a domain's DKIM keys.
     SetDkimState(DkimState),
     /// Adds members to a list, and ends their entries for it.
-    Join(NewMembers),
+    Join(MemberAddition),
     SetDelivery(DeliveryChange),
     /// Deletes up to `max` members of a list that no longer exists.
     DeleteMembers {

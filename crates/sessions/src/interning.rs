@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stentor_core::committer::MergedRecipients;
 use stentor_core::envelope::{EnvelopeRcpt, EnvelopeRecipients, NewEnvelope};
 use stentor_core::intake::{IntakeRefusal, InternedAddresses, Job};
-use stentor_core::lists::INTERN_ADDRESSES_MAX;
+use stentor_core::interner::INTERN_ADDRESSES_MAX;
 use stentor_core::next_hops::own_hop_by_rule;
 use stentor_core::pins::Pin;
 use stentor_core::route::Route;

@@ -427,6 +427,7 @@ fn matches_nothing(request: &Request, reply: &ControlReply) -> bool {
         ControlReply::Posts(posts) => posts.rows.is_empty(),
         ControlReply::Quarantine(quarantine) => quarantine.rows.is_empty(),
         ControlReply::Suppressions(list) => list.rows.is_empty(),
+        ControlReply::Members(table) => table.rows.is_empty(),
         _ => false,
     };
     is_narrow && is_empty

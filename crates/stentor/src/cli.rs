@@ -16,8 +16,8 @@ use crate::observe::{
     batchstat, bounces, dmarc, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch,
 };
 use crate::{
-    check_cmd, config_cmd, dkim_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, suppress_cmd,
-    table_cmd, tls_cmd, user_cmd,
+    check_cmd, config_cmd, dkim_cmd, explain, help, journal_cmd, list_cmd, logging, mime_cmd, process, secrets,
+    suppress_cmd, table_cmd, tls_cmd, user_cmd,
 };
 
 /// Mail transfer agent for mailing lists and bulk mail.
@@ -158,6 +158,10 @@ enum ChangeCommand {
     },
     /// Send no mail to addresses or domains: all of it, a list's, or a sender's.
     Suppress(suppress_cmd::Options),
+    /// Make, change, show or delete mailing lists.
+    List(list_cmd::ListOptions),
+    /// Add, remove, show, import or export members of lists.
+    Member(list_cmd::MemberCommandOptions),
     /// Remove recipients from the queue without a bounce.
     Remove(ActArgs),
     /// Bounce recipients to the sender now; with --for, also mail that arrives during that time.
@@ -405,6 +409,8 @@ fn change(command: ChangeCommand) -> ExitCode {
         ChangeCommand::Release(command) => act(Verb::Release, command),
         ChangeCommand::Quarantine { command } => quarantine(command),
         ChangeCommand::Suppress(options) => suppress_cmd::run(options),
+        ChangeCommand::List(options) => list_cmd::list(options),
+        ChangeCommand::Member(options) => list_cmd::member(options),
         ChangeCommand::Remove(command) => act(Verb::Remove, command),
         ChangeCommand::Bounce(options) => bounce(options),
         ChangeCommand::Requeue(command) => act(Verb::Requeue, command),

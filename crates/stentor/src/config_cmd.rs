@@ -87,6 +87,7 @@ fn text(settings: &Settings, shown: impl Fn(&&Setting) -> bool) -> String {
         };
         let origin = match setting.origin {
             Origin::File { line, .. } => format!("line {line}"),
+            Origin::ListFile => "stentor list".to_owned(),
             Origin::System(what) => format!("default: {what}"),
             Origin::Default if setting.value.is_none() => {
                 let _ = writeln!(out, "{line}");
@@ -112,6 +113,7 @@ fn json(path: &Path, settings: &Settings, shown: impl Fn(&&Setting) -> bool) -> 
         let (origin, line, column) = match setting.origin {
             Origin::File { line, column } => ("file", line.into(), column.into()),
             Origin::Default => ("default", Value::Null, Value::Null),
+            Origin::ListFile => ("list", Value::Null, Value::Null),
             Origin::System(_) => ("system", Value::Null, Value::Null),
         };
         let file = if origin == "file" { path.display().to_string().into() } else { Value::Null };

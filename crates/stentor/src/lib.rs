@@ -16,6 +16,7 @@ mod findings;
 pub mod help;
 mod hints;
 pub mod journal_cmd;
+mod list_cmd;
 mod logging;
 mod mime_cmd;
 pub mod observe;

@@ -15,6 +15,7 @@ mod author;
 mod cat;
 mod export;
 mod flush;
+pub mod members;
 mod queue_only;
 mod standing_bounces;
 mod subject;

@@ -231,7 +231,7 @@ fn appended(remarks: &[String]) -> String {
     remarks.iter().fold(String::new(), |all, remark| all + "; " + remark)
 }
 
-async fn record(
+pub(super) async fn record(
     core: &Arc<Core>,
     at: Ms,
     who: String,
@@ -248,6 +248,6 @@ fn bad(position: usize, error: &SuppressionError) -> Problem {
     Problem::new(ErrorCode::BadRequest, format!("entry {}: {error}", position + 1))
 }
 
-fn failed(error: &RegistryError) -> Problem {
+pub(super) fn failed(error: &RegistryError) -> Problem {
     Problem::new(ErrorCode::Failed, error.to_string())
 }

@@ -70,6 +70,10 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/suppressions/export", get(suppressions::export)),
         ("post", "/api/v1/suppressions/import", suppressions::import_route()),
         ("get", "/api/v1/suppressions/{subject}", get(suppressions::show)),
+        ("get", "/api/v1/lists", get(|h, q| read(h, q, "lists", None))),
+        ("get", "/api/v1/lists/{name}", get(|h, q, Path(name)| read(h, q, "list_show", Some(("name", name))))),
+        ("get", "/api/v1/lists/{list}/members", get(|h, c, q, Path(list)| members(h, c, q, "members", ("list", list)))),
+        ("get", "/api/v1/members/{address}", get(|h, c, q, Path(a)| members(h, c, q, "member_show", ("address", a)))),
         ("get", "/api/v1/webhooks", get(webhooks)),
         ("get", "/api/v1/users", get(users)),
         ("get", "/api/v1/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], OPENAPI) })),
@@ -81,11 +85,14 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
     for (path, verb) in POSTS {
         routes.push(("post", path, post(move |h, c, Path(id), b| change(h, c, b, verb, Some(("id", id))))));
     }
+    for (path, verb, own) in LISTS {
+        routes.push(("post", path, post(move |h, c, Path(name), b| change(h, c, b, verb, Some((own, name))))));
+    }
     routes
 }
 
 /// Verbs that change something, with their names on the control socket.
-const VERBS: [(&str, &str); 16] = [
+const VERBS: [(&str, &str); 17] = [
     ("/api/v1/suspend", "suspend"),
     ("/api/v1/resume", "resume"),
     ("/api/v1/flush", "flush"),
@@ -102,12 +109,22 @@ const VERBS: [(&str, &str); 16] = [
     ("/api/v1/suppress", "suppress"),
     ("/api/v1/unsuppress", "unsuppress"),
     ("/api/v1/reload", "reload"),
+    ("/api/v1/lists", "list_create"),
 ];
 /// Verbs on one post, with their names on the control socket.
 const POSTS: [(&str, &str); 3] = [
     ("/api/v1/posts/{id}/pause", "hold"),
     ("/api/v1/posts/{id}/resume", "release"),
     ("/api/v1/posts/{id}/cancel", "remove"),
+];
+
+/// Verbs on one list, with their names on the control socket.
+const LISTS: [(&str, &str, &str); 5] = [
+    ("/api/v1/lists/{name}/set", "list_set", "name"),
+    ("/api/v1/lists/{name}/delete", "list_delete", "name"),
+    ("/api/v1/lists/{name}/members/add", "member_add", "list"),
+    ("/api/v1/lists/{name}/members/remove", "member_remove", "list"),
+    ("/api/v1/lists/{name}/members/set", "member_set", "list"),
 ];
 
 pub fn router() -> Router<Http> {
@@ -145,6 +162,28 @@ async fn quarantined(State(http): State<Http>, caller: Caller, Path(id): Path<St
         Err(refused) => return refused,
     };
     match request("quarantine_show", Map::new(), Some(("id", id))) {
+        Ok(request) => answer(http.ask(request, peer).await),
+        Err(refused) => answer(ControlReply::Error(refused)),
+    }
+}
+
+/// Shows members to operators only: who reads a list is nobody else's business.
+async fn members(
+    State(http): State<Http>,
+    caller: Caller,
+    query: Result<Query<HashMap<String, String>>, QueryRejection>,
+    verb: &'static str,
+    own: (&'static str, String),
+) -> Response {
+    let peer = match caller.may_change(None) {
+        Ok(peer) => peer,
+        Err(refused) => return refused,
+    };
+    let fields = match query {
+        Ok(Query(query)) => from_query(query),
+        Err(error) => return bad_query(&error),
+    };
+    match request(verb, fields, Some(own)) {
         Ok(request) => answer(http.ask(request, peer).await),
         Err(refused) => answer(ControlReply::Error(refused)),
     }
@@ -269,6 +308,9 @@ fn answer(reply: ControlReply) -> Response {
         ControlReply::Quarantined(message) => data(message),
         ControlReply::DkimRecords(records) => data(records),
         ControlReply::Suppressions(list) => data(list),
+        ControlReply::Lists(table) => data(table),
+        ControlReply::Members(table) => data(table),
+        ControlReply::Person(person) => data(person),
         ControlReply::Done { text, count, .. } => data(Done { text, count }),
         ControlReply::Counted(counted) => data(counted),
         ControlReply::Error(Problem { code, text }) => {

@@ -76,6 +76,7 @@ fn keys(settings: &Settings, is_all: bool) -> Markup {
             html! { @if let Some(default) = &setting.default { code { (shown(default)) } } @else { "–" } },
             match setting.origin {
                 Origin::File { line, .. } => html! { "line " (line) },
+                Origin::ListFile => html! { "stentor list" },
                 Origin::System(what) => html! { (what) },
                 Origin::Default => html! { "default" },
             },

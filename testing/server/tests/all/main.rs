@@ -63,6 +63,7 @@ mod local_delivery;
 mod long_lines;
 mod manager_reports;
 mod marks;
+mod members;
 mod memory_cap;
 mod message_authentication;
 mod milters;

@@ -14,9 +14,10 @@ use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
 use stentor_control::users_view::{Share, UserRow, UsersView};
 use stentor_control::{
-    ActionResult, Ages, AgesRow, AttachmentView, EnvelopeView, ErrorCode, Fates, MessageView, QuarantineList,
-    QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
-    StandingBounceView, Status, StuckReport, StuckRow, SuppressionList, SuppressionName, SuppressionView,
+    ActionResult, Ages, AgesRow, AttachmentView, DepartureView, EnvelopeView, ErrorCode, Fates, ListOverview,
+    ListTable, MemberTable, MemberView, MessageView, PersonView, QuarantineList, QuarantinedMessage, QuarantinedView,
+    QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow, StandingBounceView, Status, StuckReport,
+    StuckRow, SuppressionList, SuppressionName, SuppressionView,
 };
 use stentor_domain_reports::dmarc::{DmarcSummary, DomainSums, MessageSums, SourceSums};
 use stentor_push::webhooks::WebhookView;
@@ -123,6 +124,9 @@ pub(in crate::api) fn all() -> Vec<Sample> {
             },
         ),
         sample("Suppressions", &suppressions()),
+        sample("Lists", &ListTable { rows: vec![list()] }),
+        sample("Members", &members()),
+        sample("Person", &person()),
         sample("Imported", &imported()),
         sample("Users", &users()),
         sample("Counted", &counted()),
@@ -140,6 +144,52 @@ pub(in crate::api) fn all() -> Vec<Sample> {
 fn suppressions() -> SuppressionList {
     let next = Some(SuppressionName::of("@example.net", "list:news"));
     SuppressionList { now: NOW, entries: 1, remarks: Vec::new(), rows: vec![suppression()], next }
+}
+
+fn list() -> ListOverview {
+    ListOverview {
+        name: "news".to_owned(),
+        address: "news@lists.example.org".to_owned(),
+        owner: "ann@example.org".to_owned(),
+        post: "members".to_owned(),
+        members: Some(1),
+        members_in: "registry".to_owned(),
+        is_made: true,
+        keys: [("verp".to_owned(), "\"tagged\"".to_owned())].into(),
+    }
+}
+
+fn member() -> MemberView {
+    MemberView {
+        list: "news".to_owned(),
+        address: "bob@example.net".to_owned(),
+        name: "Bob".to_owned(),
+        delivery: "mail".to_owned(),
+        joined: NOW,
+        source: "import news.txt".to_owned(),
+    }
+}
+
+fn members() -> MemberTable {
+    MemberTable { now: NOW, members: 1, rows: vec![member()], next: Some("bob@example.net".to_owned()) }
+}
+
+fn person() -> PersonView {
+    PersonView {
+        now: NOW,
+        address: "bob@example.net".to_owned(),
+        memberships: vec![member()],
+        files: vec!["staff".to_owned()],
+        departures: vec![DepartureView {
+            list: "talk".to_owned(),
+            joined: NOW,
+            joined_source: "import talk.txt".to_owned(),
+            left: NOW,
+            reason: "unsubscribe".to_owned(),
+            source: "one-click".to_owned(),
+        }],
+        suppressions: vec![suppression()],
+    }
 }
 
 fn imported() -> ImportResult {

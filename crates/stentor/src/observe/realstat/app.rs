@@ -56,7 +56,7 @@ pub struct Column {
 }
 
 /// An action waiting for confirmation.
-pub struct Confirmation {
+pub struct PendingAction {
     /// The question's number: counts for earlier questions may still arrive.
     pub question: u64,
     /// `Hold mail at mx1.example`
@@ -93,7 +93,7 @@ pub struct App {
     pub zoom: usize,
     pub prompt: Option<(Prompt, String)>,
     pub opened: Option<TextView>,
-    pub confirm: Option<Confirmation>,
+    pub confirm: Option<PendingAction>,
     /// Number of questions so far.
     pub questions: u64,
     pub notice: Option<Notice>,

@@ -5,7 +5,7 @@ use stentor_control::format::quoted;
 use stentor_control::snapshot::SiteNow;
 use stentor_control::{MailqqRow, MailqqSort, Request, Selection, Subject, Verb, WatchOptions};
 
-use super::app::{App, Confirmation, Notice, Prompt, TextView, View, ZOOMS};
+use super::app::{App, Notice, PendingAction, Prompt, TextView, View, ZOOMS};
 use super::feed::UserRequest;
 
 /// Longest text that can be typed.
@@ -142,7 +142,7 @@ fn ask(app: &mut App, action: Action) -> Option<UserRequest> {
     // A suspension affects the same mail as a `requeue`; its own dry run gives words without a count of messages.
     let verb = if let Request::Act { verb, .. } = &act { *verb } else { Verb::Requeue };
     app.questions += 1;
-    app.confirm = Some(Confirmation { question: app.questions, title, act, count: None });
+    app.confirm = Some(PendingAction { question: app.questions, title, act, count: None });
     Some(UserRequest::Count(app.questions, Request::Act { verb, selection, dry_run: true, reason: None }))
 }
 
