@@ -21,7 +21,7 @@ pub use fields::{CopyFields, FieldError, FieldTemplate, without};
 pub use key::{CopyKey, KEY_BYTES};
 pub use mailbox::{NAME_BYTES_MAX, display_name};
 pub use merge::{MERGE_TABLE_BYTES_MAX, MergeError, MergeRows, MergeTable};
-pub use request::{CopyRequest, CopyRequestError, ListWeakened, REQUEST_BYTES_MAX, RequestItems};
+pub use request::{CopyRequest, CopyRequestError, DsnTo, ListWeakened, REQUEST_BYTES_MAX, RequestItems};
 pub use template::{CopyTemplateError, CopyValues};
 pub use unsubscribe::{LINK_BASE_BYTES_MAX, Membership, TOKEN_DAYS, UNSUBSCRIBE_PATH};
 use unsubscribe::{UNSUBSCRIBE_FIELDS, unsubscribe_fields};

@@ -4,6 +4,7 @@
 //! ```text
 //! request = item *(";" item)
 //! item    = "verp=" ("off" / verp) / "one_click" ["=" ("true" / "false")] / "field=" ("off" / field)
+//!           / "dsn=" ("sender" / "path")
 //! ```
 //!
 //! `verp` and `field` are those of the configuration ([`VerpTemplate::named`], [`FieldTemplate::parse`]), and may be
@@ -34,7 +35,7 @@ pub enum CopyRequestError {
     TooLong,
     #[error("only printable ASCII is allowed")]
     Octets,
-    #[error("`{0}` is not an item; items: verp, one_click, field")]
+    #[error("`{0}` is not an item; items: verp, one_click, field, dsn")]
     Item(String),
     #[error("`{0}` is set twice")]
     Twice(&'static str),
@@ -42,6 +43,8 @@ pub enum CopyRequestError {
     NoValue(&'static str),
     #[error("`one_click` is true or false, not `{0}`")]
     Flag(String),
+    #[error("`dsn` is sender or path, not `{0}`")]
+    Dsn(String),
     #[error("a quoted value is not closed")]
     OpenQuote,
     #[error("unexpected text or quote at `{0}`: quote the whole value and put `;` after it")]
@@ -69,6 +72,16 @@ pub enum ListWeakened {
     ListField,
 }
 
+/// Where this server's own DSNs about failed copies go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DsnTo {
+    /// To the message's sender, gathered.
+    #[default]
+    Sender,
+    /// To the return path of the copy, one each, like those of other hosts.
+    Path,
+}
+
 /// The parts of a request as they were written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestItems {
@@ -76,6 +89,7 @@ pub struct RequestItems {
     pub one_click: Option<bool>,
     /// `Name: value` each.
     pub fields: Option<Vec<String>>,
+    pub dsn: Option<DsnTo>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +142,18 @@ impl CopyRequest {
         Ok(request)
     }
 
+    /// Returns the request of a message whose client asks for return paths in its MAIL command, to which DSNs go, too.
+    /// Items in `own`, which the message itself asks for, hold.
+    ///
+    /// # Errors
+    /// The template is invalid, or both together are too long.
+    pub fn with_verp(own: Option<&CopyRequest>, template: &str) -> Result<CopyRequest, CopyRequestError> {
+        let mut items = own.map(|own| own.items.clone()).unwrap_or_default();
+        items.verp.get_or_insert_with(|| template.to_owned());
+        items.dsn.get_or_insert(DsnTo::Path);
+        CopyRequest::new(items)
+    }
+
     /// Parses the value of a field, which may be folded.
     ///
     /// # Errors
@@ -152,7 +178,7 @@ impl CopyRequest {
 
     /// Value of the field that is stored, one item a line, with the last line's end.
     pub fn field_value(&self) -> String {
-        let RequestItems { verp, one_click, fields } = &self.items;
+        let RequestItems { verp, one_click, fields, dsn } = &self.items;
         let mut all: Vec<String> = Vec::new();
         all.extend(verp.iter().map(|text| format!("verp={}", quoted(text))));
         all.extend(one_click.iter().map(|is_on| format!("one_click={is_on}")));
@@ -160,12 +186,18 @@ impl CopyRequest {
             Some([]) => all.push(format!("field={OFF}")),
             texts => all.extend(texts.into_iter().flatten().map(|text| format!("field={}", quoted(text)))),
         }
+        all.extend(dsn.iter().map(|to| format!("dsn={}", to.name())));
         all.join(";\r\n ") + "\r\n"
     }
 
     /// Whether each copy must have a one-click link.
     pub fn demands_link(&self) -> bool {
         self.items.one_click == Some(true)
+    }
+
+    /// Where DSNs about its copies go.
+    pub fn dsn(&self) -> DsnTo {
+        self.items.dsn.unwrap_or_default()
     }
 
     /// Whether its return paths begin with the sender's address and `+`, or it asks for none.
@@ -231,6 +263,19 @@ impl CopyRequest {
     }
 }
 
+impl DsnTo {
+    fn name(self) -> &'static str {
+        match self {
+            DsnTo::Sender => "sender",
+            DsnTo::Path => "path",
+        }
+    }
+
+    fn named(name: &str) -> Option<DsnTo> {
+        [DsnTo::Sender, DsnTo::Path].into_iter().find(|to| to.name() == name)
+    }
+}
+
 /// For logs: bounded, without the texts of fields.
 impl fmt::Display for CopyRequest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,7 +286,8 @@ impl fmt::Display for CopyRequest {
             Some(_) => out.write_str(" verp=template")?,
         }
         self.items.one_click.iter().try_for_each(|is_on| write!(out, " one_click={is_on}"))?;
-        self.items.fields.iter().try_for_each(|fields| write!(out, " fields={}", fields.len()))
+        self.items.fields.iter().try_for_each(|fields| write!(out, " fields={}", fields.len()))?;
+        self.items.dsn.iter().try_for_each(|to| write!(out, " dsn={}", to.name()))
     }
 }
 
@@ -296,6 +342,11 @@ impl Item<'_> {
                 }
                 fields.extend(Some(text).filter(|_| !is_off));
             }
+            "dsn" if items.dsn.is_some() => return Err(CopyRequestError::Twice("dsn")),
+            "dsn" => {
+                let name = value("dsn")?;
+                items.dsn = Some(DsnTo::named(&name).ok_or(CopyRequestError::Dsn(name))?);
+            }
             other => return Err(CopyRequestError::Item(other.to_owned())),
         }
         Ok(())
@@ -349,6 +400,21 @@ mod tests {
     }
 
     #[test]
+    fn the_messages_own_form_precedes_its_clients() {
+        const FORM: &str = "{local}-{user}={host}@{domain}";
+        let of_client = CopyRequest::with_verp(None, FORM).unwrap();
+        assert_eq!(of_client.over(None).verp, Some(VerpTemplate::parse(FORM).unwrap()));
+        let asked = |own: &str| CopyRequest::with_verp(Some(&parsed(own)), FORM).unwrap().over(None);
+        assert_eq!((asked("one_click").verp, asked("one_click").one_click), (of_client.over(None).verp, true));
+        assert_eq!((asked("verp=tagged").verp, asked("verp=off").verp), (Some(VerpTemplate::tagged()), None));
+        assert_eq!((of_client.dsn(), parsed("verp=plain").dsn()), (DsnTo::Path, DsnTo::Sender));
+        assert_eq!(CopyRequest::with_verp(Some(&parsed("dsn=sender")), FORM).unwrap().dsn(), DsnTo::Sender);
+        assert_eq!(of_client.to_string(), "own copies: verp=template dsn=path");
+        let longest = parsed(&format!("field=X-A: {}", "y".repeat(REQUEST_BYTES_MAX - 20)));
+        assert_eq!(CopyRequest::with_verp(Some(&longest), FORM), Err(CopyRequestError::TooLong));
+    }
+
+    #[test]
     fn invalid_requests_name_the_item() {
         for (text, wanted) in [
             ("", "no items"),
@@ -358,7 +424,10 @@ mod tests {
             ("verp=plain; verp=off", "`verp` is set twice"),
             ("verp=loud", "or plain, tagged or off"),
             ("one_click=yes", "`one_click` is true or false, not `yes`"),
-            ("one-click", "`one-click` is not an item; items: verp, one_click, field"),
+            ("one-click", "`one-click` is not an item; items: verp, one_click, field, dsn"),
+            ("dsn", "`dsn` needs a value"),
+            ("dsn=owner", "`dsn` is sender or path, not `owner`"),
+            ("dsn=path; dsn=sender", "`dsn` is set twice"),
             (";", "`` is not an item"),
             ("field=\"X-A: b", "not closed"),
             ("field=\"X-A: b\" one_click", "quote at `one_click`: quote"),
@@ -467,9 +536,10 @@ mod tests {
             verp in prop_oneof![Just(None), Just(Some("off")), Just(Some("tagged")), Just(Some("{local}+{user}={host}@{domain}"))],
             one_click in any::<Option<bool>>(),
             fields in proptest::option::of(proptest::collection::vec("[ -z|~]{0,30}", 0..4)),
+            dsn in proptest::option::of(prop_oneof![Just(DsnTo::Sender), Just(DsnTo::Path)]),
         ) {
             let fields = fields.map(|all| all.iter().enumerate().map(|(n, text)| format!("X-{n}: {text}")).collect());
-            let items = RequestItems { verp: verp.map(str::to_owned), one_click, fields };
+            let items = RequestItems { verp: verp.map(str::to_owned), one_click, fields, dsn };
             if let Ok(request) = CopyRequest::new(items) {
                 let stored = request.field_value();
                 prop_assert!(stored.ends_with("\r\n") && stored.lines().all(|line| line.len() < 120));

@@ -142,6 +142,11 @@ impl CopyRules {
         settings.render(values, Issuer { key, link_base: self.link_base.as_deref(), now_ms: now })
     }
 
+    /// Returns the return path of the copy for one recipient, if it is not the sender.
+    pub fn return_path(&self, settings: &CopySettings, values: &CopyValues<'_>) -> Option<String> {
+        settings.verp.as_ref()?.render(values, self.key.as_ref()?)
+    }
+
     /// Verifies the token of an unsubscribe link.
     pub fn membership(&self, token: &str, now: Ms) -> Option<Membership> {
         Membership::open(token, self.key.as_ref()?, now)

@@ -396,6 +396,7 @@ fn server(config: &Config) -> ServerConfig {
     let listen = &config.listen;
     ServerConfig {
         hostname: config.hostname.clone(),
+        xverp: true,
         trusted_origin: Some(config.rules.addresses.origin.to_string()).filter(|origin| !origin.is_empty()),
         size_max: config.message_size_bytes_max,
         piece_bytes_max: PIECE_BYTES as usize,

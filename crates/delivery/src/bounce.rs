@@ -6,14 +6,16 @@
 //! NOTIFY=NEVER or without FAILURE. Their fate is still recorded. Of an untrusted client's message only a few fields
 //! are returned ([`dsn::essential_header`]), so that a victim whose address was forged gets no text of an attacker's
 //! choice. A DSN to a list's bounce address goes to the list's owner. While an operator bounces all of a list's mail
-//! there is none, since it would report each subscriber as failing. If the DSN cannot be stored, the recipients stay
-//! pending and the scheduler tries again. A large one is submitted in pieces, and its text per recipient is bounded
-//! (`stentor_mail::dsn`), so that none is permanently too large.
+//! there is none, since it would report each subscriber as failing. A message may ask for a DSN for each failed copy,
+//! to the copy's own return path ([`DsnTo::Path`]), as Postfix sends them with XVERP. If the DSN cannot be stored,
+//! the recipients stay pending and the scheduler tries again. A large one is submitted in pieces, and its text per
+//! recipient is bounded (`stentor_mail::dsn`), so that none is permanently too large.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use stentor_addresses::{Srs, untagged};
+use stentor_copies::{CopyRequest, CopyValues, DsnTo};
 use stentor_core::assignment::Assignment;
 use stentor_core::audit::Audit;
 use stentor_core::envelope::{EnvelopeRcpt, NewEnvelope};
@@ -25,6 +27,7 @@ use stentor_core::verb::QueueChange;
 use stentor_core::{Core, Settings, suppression};
 use stentor_lists::delivered_to_field;
 use stentor_mail::address::Address;
+use stentor_mail::copy_request::StoredPrefix;
 use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, Ret, format_date};
 use stentor_mail::reply::Enhanced;
 use stentor_policy::AddressClass;
@@ -35,10 +38,13 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_records::escape::printable;
 use stentor_sched::{FailedRcpt, RcptOutcome};
+use tokio::task::JoinSet;
 
 /// NOTIFY bits (RFC 3461 section 4.1).
 const SUCCESS: u8 = 2;
 const FAILURE: u8 = 4;
+/// DSNs to return paths of a message that are built at once.
+const PATH_REPORTS_MAX: usize = 64;
 /// Characters of an address in the log.
 const ADDRESS_CHARS_MAX: usize = 320;
 
@@ -104,7 +110,40 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<FailedRcpt>) {
     if failures.is_empty() {
         return;
     }
-    let Some((subject, lines, reported)) = gather(&core, no, &failures) else { return };
+    let settings = core.settings();
+    if core.with(|hub, _| hub.store.message(no).and_then(path_request).is_none()) {
+        return settle(core, settings, no, failures).await;
+    }
+    let mut reports = JoinSet::new();
+    for failure in failures {
+        if reports.len() >= PATH_REPORTS_MAX {
+            reports.join_next().await;
+        }
+        reports.spawn(settle(core.clone(), settings.clone(), no, vec![failure]));
+    }
+    while reports.join_next().await.is_some() {}
+}
+
+/// Returns the request of a message for DSNs to the return paths of its copies.
+fn path_request(message: &Message) -> Option<CopyRequest> {
+    let envelope = message.envelope();
+    let value = StoredPrefix::split(envelope.prefix).request.filter(|_| envelope.list.is_none())?;
+    // One that cannot be read has been logged at the copies.
+    CopyRequest::parse(value).ok().filter(|request| request.dsn() == DsnTo::Path)
+}
+
+/// Returns the return path of the copy that failed, if the message's DSNs go to these.
+fn failed_path(settings: &Settings, message: &Message, book: &AddressBook, failures: &[FailedRcpt]) -> Option<String> {
+    let ([failure], Some(request)) = (failures, path_request(message)) else { return None };
+    let sender = message.envelope().sender;
+    let (recipient, message) = (book.text(failure.id), message.id().to_string());
+    let values = CopyValues { sender, membership_sender: sender, recipient, name: "", list: "", message: &message };
+    settings.copies.return_path(&request.over(settings.copies.of("", sender)), &values)
+}
+
+/// Sends one DSN about recipients, if there is one to send, and records their fates.
+async fn settle(core: Arc<Core>, settings: Arc<Settings>, no: MessageNo, failures: Vec<FailedRcpt>) {
+    let Some((subject, lines, reported)) = gather(&core, &settings, no, &failures) else { return };
     let sorted = |expired: bool| -> IdSet {
         failures.iter().filter(|failure| failure.expired == expired).map(|failure| failure.id.0).collect()
     };
@@ -146,7 +185,8 @@ pub async fn by_operator(
     failures: Vec<FailedRcpt>,
     audit: Audit,
 ) -> Result<(), IntakeRefusal> {
-    let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
+    let settings = core.settings();
+    let Some((subject, lines, reported)) = gather(core, &settings, no, &failures) else { return Ok(()) };
     let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
     let given_up = GivenUpRcpts::gather(core, no, &failures);
     let to = match report_to(core, &subject, reported).await {
@@ -291,22 +331,29 @@ impl Subject {
 }
 
 /// Returns the content of the DSN, and whether it has a reader. `None` if the message is gone.
-fn gather(core: &Arc<Core>, no: MessageNo, failures: &[FailedRcpt]) -> Option<(Subject, Vec<DsnRcpt>, bool)> {
-    let settings = core.settings();
+fn gather(
+    core: &Arc<Core>,
+    settings: &Settings,
+    no: MessageNo,
+    failures: &[FailedRcpt],
+) -> Option<(Subject, Vec<DsnRcpt>, bool)> {
     core.with(|hub, now| {
         let message = hub.store.message(no)?;
-        let subject = Subject::of(message, &settings);
+        let mut subject = Subject::of(message, settings);
         let bounces = hub.sched.bounces();
         let is_closed =
             message.list().is_some_and(|list| bounces.reason_of_list(message.senders(), list, now).is_some());
         let reported = !subject.sender.is_empty() && !message.is_report() && !is_closed;
+        if let Some(path) = failed_path(settings, message, &hub.store.book, failures) {
+            subject.sender = path;
+        }
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
         let lines = failures
             .iter()
             .map(|failure| (failure, message.params(failure.id)))
             .filter(|(_, params)| wants(params.and_then(|params| params.notify)))
             .map(|(failure, params)| DsnRcpt {
-                address: told(&settings, &hub.store.book, failure.id),
+                address: told(settings, &hub.store.book, failure.id),
                 orcpt: params.and_then(|params| params.orcpt.clone()),
                 action: DsnAction::Failed,
                 status: status(failure),

@@ -13,7 +13,7 @@
 //!
 //! Failure: a request that is invalid or cannot be met refuses the message for good.
 
-use stentor_copies::CopyRequest;
+use stentor_copies::{CopyRequest, CopyRequestError};
 use stentor_core::Settings;
 use stentor_mail::address::ReversePath;
 use stentor_mail::copy_request::COPY_REQUEST_FIELD;
@@ -60,7 +60,7 @@ impl RequestInHeader {
         if values.next().is_some() {
             return Err(twice());
         }
-        let request = CopyRequest::parse(value).map_err(|why| refusal(INVALID, &why))?;
+        let request = CopyRequest::parse(value).map_err(|why| invalid(&why))?;
         Ok(RequestInHeader::Request(Box::new(request)))
     }
 }
@@ -123,6 +123,11 @@ impl RequestedMail<'_> {
 /// The message has two requests.
 pub fn twice() -> Reply {
     refusal(INVALID, &"only one request is allowed")
+}
+
+/// The request is invalid.
+pub fn invalid(why: &CopyRequestError) -> Reply {
+    refusal(INVALID, why)
 }
 
 /// The text is printable ASCII.

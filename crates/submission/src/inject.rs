@@ -213,7 +213,16 @@ impl Injection<'_> {
         let envid =
             self.opened.envelope.envid.clone().filter(|envid| xtext_decode(envid).is_some_and(|id| !id.is_empty()));
         let size = Some(self.opened.head.message);
-        let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid, requiretls: false };
+        let mail = MailFrom {
+            path: sender,
+            size,
+            body: Body::EightBitMime,
+            smtputf8,
+            ret,
+            envid,
+            requiretls: false,
+            verp: None,
+        };
         let mut transaction = Transaction::begin_local(core, mail, self.taken.id, self.user.shown())?;
         if let Err(reply) = transaction.filtered_locally(core, settings, &self.user.shown()).await {
             let all = recipients.iter().map(|rcpt| SubmissionRefusal::of(rcpt, reply.clone())).collect();

@@ -32,6 +32,7 @@ fuzz_target!(|data: &[u8]| {
         size_max: 2_000,
         piece_bytes_max: PIECE_BYTES_MAX,
         auth_failures_max: AUTH_FAILURES_MAX,
+        xverp: true,
         ..ServerConfig::default()
     };
     let mut session = ServerSession::new(Arc::new(config), cut & 1 == 1, 0);

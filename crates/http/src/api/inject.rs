@@ -111,7 +111,8 @@ struct CopiesOrder {
 impl CopiesOrder {
     fn checked(self) -> Result<CopyRequest, Failure> {
         let CopiesOrder { verp, one_click, fields } = self;
-        CopyRequest::new(RequestItems { verp, one_click, fields }).map_err(|why| Failure::Bad(format!("copies: {why}")))
+        let items = RequestItems { verp, one_click, fields, ..RequestItems::default() };
+        CopyRequest::new(items).map_err(|why| Failure::Bad(format!("copies: {why}")))
     }
 }
 
@@ -376,6 +377,7 @@ fn mail_from(sender: &str, recipients: &[Address], length: Option<u64>) -> Resul
         ret: None,
         envid: None,
         requiretls: false,
+        verp: None,
     })
 }
 

@@ -1,14 +1,22 @@
-//! The transaction's part of requests for copies of its own ([`super::super::copy_request`]).
+//! The transaction's part of requests for copies of its own ([`super::super::copy_request`]): in the message, beside
+//! it, or for return paths alone by XVERP of Postfix in MAIL.
+//!
+//! XVERP is the client's own wish, so it applies to mail that it passes on too. It precedes what is configured for the
+//! sender; the message's own `verp` precedes it. It has no effect on posts to lists of this server, whose copies come
+//! from the list's bounce address.
 
-use stentor_copies::CopyRequest;
+use std::borrow::Cow;
+
+use stentor_copies::{CopyRequest, CopyRequestError};
 use stentor_core::Settings;
 use stentor_core::copies::may_have_own;
 use stentor_core::envelope::NewEnvelope;
 use stentor_mail::copy_request::COPY_REQUEST_FIELD;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
+use stentor_smtp::server::VerpDelimiters;
 
-use super::super::copy_request::{RequestInHeader, RequestedMail, twice};
+use super::super::copy_request::{RequestInHeader, RequestedMail, invalid, twice};
 use super::Transaction;
 
 impl Transaction {
@@ -40,9 +48,11 @@ impl Transaction {
     /// # Errors
     /// The request cannot be met for one of them.
     pub(super) fn request_copies(&self, settings: &Settings, envelopes: &mut [NewEnvelope]) -> Result<(), Reply> {
-        let Some(request) = &self.copy_request else { return Ok(()) };
-        let field = format!("{COPY_REQUEST_FIELD}: {}", request.field_value()).into_bytes();
+        let of_posts = self.copy_request.as_deref();
+        let of_others = self.request_of_others().map_err(|why| invalid(&why))?;
         for envelope in envelopes {
+            let request = if envelope.list.is_some() { of_posts } else { of_others.as_deref() };
+            let Some(request) = request else { continue };
             let mail = RequestedMail {
                 sender: &self.mail.path,
                 list: envelope.list.as_deref(),
@@ -52,9 +62,47 @@ impl Transaction {
             };
             mail.check(settings, request)?;
             if may_have_own(envelope.list.as_deref().unwrap_or_default(), &envelope.sender) {
-                envelope.prefix.splice(0..0, field.iter().copied());
+                let field = format!("{COPY_REQUEST_FIELD}: {}", request.field_value());
+                envelope.prefix.splice(0..0, field.into_bytes());
             }
         }
         Ok(())
+    }
+
+    /// Returns the request for mail that is not a post to a list.
+    fn request_of_others(&self) -> Result<Option<Cow<'_, CopyRequest>>, CopyRequestError> {
+        let own = self.copy_request.as_deref();
+        match self.mail.verp {
+            Some(delimiters) => CopyRequest::with_verp(own, &form(delimiters)).map(Cow::Owned).map(Some),
+            None => Ok(own.map(Cow::Borrowed)),
+        }
+    }
+}
+
+/// The form of return paths that XVERP asks for.
+fn form(delimiters: VerpDelimiters) -> String {
+    if delimiters == VerpDelimiters::default() {
+        return "plain".to_owned();
+    }
+    let VerpDelimiters { before, between } = delimiters;
+    format!("{{local}}{before}{{user}}{between}{{host}}@{{domain}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_copies::VerpTemplate;
+
+    use super::*;
+
+    #[test]
+    fn each_form_is_a_template() {
+        for before in "+-=".chars() {
+            for between in "+-=".chars() {
+                let form = form(VerpDelimiters { before, between });
+                let template = VerpTemplate::named(&form).unwrap_or_else(|why| panic!("{form}: {why}"));
+                assert_eq!(template.is_detail(), before == '+', "{form}");
+            }
+        }
+        assert_eq!(form(VerpDelimiters::default()), "plain");
     }
 }

@@ -20,7 +20,7 @@ use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::Ms;
 use stentor_reputation::ClientName;
 use stentor_rules::{CERTIFIED, COPIED, REDIRECTED};
-use stentor_smtp::server::EndOfData;
+use stentor_smtp::server::{EndOfData, VerpDelimiters};
 use stentor_tls_policy::{Requirement, Wish};
 
 use super::super::content::{ClassCause, check_post, class};
@@ -377,6 +377,10 @@ impl Transaction {
         if self.mail.requiretls {
             marks += if marks.is_empty() { "" } else { "; " };
             marks += "REQUIRETLS";
+        }
+        if let Some(VerpDelimiters { before, between }) = self.mail.verp {
+            marks += if marks.is_empty() { "" } else { "; " };
+            marks.extend(["XVERP=", before.encode_utf8(&mut [0; 4]), between.encode_utf8(&mut [0; 4])]);
         }
         if let Some(request) = &self.copy_request {
             marks += if marks.is_empty() { "" } else { "; " };

@@ -14,6 +14,7 @@ use super::Transaction;
 
 const NOT_OWN_SENDER: Reply = Reply::fixed(553, Enhanced::new(5, 7, 1), "This login may not use this sender");
 const NOT_OWN_FROM: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "This login may not use the address in From");
+const NOT_OWN_PATHS: Reply = Reply::fixed(555, Enhanced::new(5, 5, 4), "XVERP of a login must begin with +");
 const MANY_FROM: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "From must have exactly one address, your own");
 
 /// The account of a message's user.
@@ -108,9 +109,11 @@ impl Transaction {
     /// Makes the transaction a user's message.
     ///
     /// # Errors
-    /// The user may not use the sender, or has sent as many messages as allowed.
+    /// The user may not use the sender or such return paths, or has sent as many messages as allowed.
     pub fn submitted(mut self: Box<Self>, core: &Core, mut submitted: Submitted) -> Result<Box<Transaction>, Reply> {
-        let taken = submitted.take_message(&self.mail.path);
+        // As with templates of X-Stentor-Copies: a user's return paths stay within the user's own address.
+        let is_within = self.mail.verp.is_none_or(|delimiters| delimiters.before == '+');
+        let taken = if is_within { submitted.take_message(&self.mail.path) } else { Err(NOT_OWN_PATHS) };
         self.submitted = Some(Box::new(submitted));
         match taken {
             Ok(()) => Ok(self),

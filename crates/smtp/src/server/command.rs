@@ -10,7 +10,7 @@ use stentor_mail::dsn::Ret;
 use stentor_mail::reply::{Enhanced, Reply};
 
 use super::ehlo::is_helo_name;
-use super::params::{Body, MailParams, Notify, OptionalParams, RcptParams, decimal};
+use super::params::{Body, MailParams, Notify, OptionalParams, RcptParams, VerpDelimiters, decimal};
 use super::{Refusal, replies};
 
 /// An accepted MAIL command.
@@ -26,6 +26,8 @@ pub struct MailFrom {
     pub envid: Option<String>,
     /// REQUIRETLS (RFC 8689): the message may only be sent on over proven TLS.
     pub requiretls: bool,
+    /// XVERP: each copy gets a return path that names its recipient. The sender is not null.
+    pub verp: Option<VerpDelimiters>,
 }
 
 /// An accepted RCPT command.
@@ -131,6 +133,9 @@ impl MailFrom {
         let (path, rest) = split_path(argument).ok_or(replies::MAIL_SYNTAX)?;
         let params = MailParams::parse(rest, size_max, also)?;
         let path = if path.is_empty() {
+            if params.verp.is_some() {
+                return Err(replies::XVERP_SENDER);
+            }
             ReversePath::Null
         } else {
             let address = Address::parse(path, params.smtputf8);
@@ -144,6 +149,7 @@ impl MailFrom {
             ret: params.ret,
             envid: params.envid,
             requiretls: params.requiretls,
+            verp: params.verp,
         })
     }
 }
@@ -254,7 +260,7 @@ pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
     }
     match Command::parse(line) {
         Ok(Command::Mail(argument)) => {
-            let also = OptionalParams { auth: smtputf8, requiretls: smtputf8 };
+            let also = OptionalParams { auth: smtputf8, requiretls: smtputf8, xverp: smtputf8 };
             MailFrom::parse_with(argument, 1 << 20, also).is_ok()
         }
         Ok(Command::Rcpt(argument)) => RcptTo::parse(argument, smtputf8, "mx.example.org").is_ok(),

@@ -20,6 +20,7 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OfferedExtensions<'a> {
     pub dsn: bool,
+    pub xverp: bool,
     pub xclient: bool,
     pub starttls: bool,
     pub requiretls: bool,
@@ -31,6 +32,7 @@ pub(super) struct OfferedExtensions<'a> {
 pub(super) fn write_ehlo(config: &ServerConfig, listed: OfferedExtensions<'_>, out: &mut Vec<u8>) {
     let (hostname, size_max) = (&config.hostname, config.size_max);
     let dsn = if listed.dsn { "250-DSN\r\n" } else { "" };
+    let xverp = if listed.xverp { "250-XVERP\r\n" } else { "" };
     let xclient = if listed.xclient { XCLIENT } else { "" };
     let starttls = if listed.starttls { "250-STARTTLS\r\n" } else { "" };
     let requiretls = if listed.requiretls { "250-REQUIRETLS\r\n" } else { "" };
@@ -38,7 +40,7 @@ pub(super) fn write_ehlo(config: &ServerConfig, listed: OfferedExtensions<'_>, o
     let last =
         if config.lmtp { "250 SMTPUTF8\r\n".to_owned() } else { format!("250-SMTPUTF8\r\n{dsn}250 CHUNKING\r\n") };
     let reply = format!(
-        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n{starttls}{auth}{requiretls}{xclient}{last}"
+        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n{starttls}{auth}{requiretls}{xverp}{xclient}{last}"
     );
     out.extend_from_slice(reply.as_bytes());
 }

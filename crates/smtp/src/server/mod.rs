@@ -14,7 +14,8 @@
 //!
 //! Offered: PIPELINING, SIZE (RFC 1870), 8BITMIME (RFC 6152), ENHANCEDSTATUSCODES (RFC 2034), SMTPUTF8 (RFC 6531),
 //! CHUNKING (RFC 3030). DSN (RFC 3461) is only offered to trusted clients: others could use it to make us send mail of
-//! their choice to anyone (docs/design/decisions/0004-strangers.md). XCLIENT is only offered to configured proxies. If
+//! their choice to anyone (docs/design/decisions/0004-strangers.md). XVERP of Postfix is only offered to them, too, if
+//! [`ServerConfig::xverp`] is set. XCLIENT is only offered to configured proxies. If
 //! [`Offers`] include them: STARTTLS (RFC 3207), AUTH (RFC 4954), REQUIRETLS (RFC 8689); the caller performs the
 //! handshake and checks logins. Absent on purpose: BINARYMIME.
 //!
@@ -45,7 +46,7 @@ mod tests;
 pub use command::{MailFrom, RcptTo, fuzz_command};
 pub use dots::ContentRule;
 pub use offers::Offers;
-pub use params::{Body, Notify, xtext_decode};
+pub use params::{Body, Notify, VerpDelimiters, xtext_decode};
 pub use replies::NOT_OFFERED;
 pub use sasl::{AUTH_LINE_BYTES_MAX, SecretBytes};
 pub use session::{OUTPUT_BYTES_MAX, SentRefusal, ServerSession};
@@ -66,6 +67,8 @@ pub struct ServerConfig {
     pub trusted_origin: Option<String>,
     /// Use LMTP, not SMTP.
     pub lmtp: bool,
+    /// Offer XVERP to trusted clients.
+    pub xverp: bool,
     /// Largest message in octets, as declared by SIZE; fields that we add are not counted.
     pub size_max: u64,
     /// Longest command line in octets, including its CRLF.
@@ -96,6 +99,7 @@ impl Default for ServerConfig {
             origin: None,
             trusted_origin: None,
             lmtp: false,
+            xverp: false,
             size_max: 50 * 1024 * 1024,
             command_bytes_max: 2048,
             piece_bytes_max: 256 * 1024,

@@ -1,5 +1,5 @@
 //! Parameters of MAIL and RCPT: SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), RET, ENVID, NOTIFY and ORCPT
-//! (RFC 3461 section 4), AUTH (RFC 4954 section 5), REQUIRETLS (RFC 8689).
+//! (RFC 3461 section 4), AUTH (RFC 4954 section 5), REQUIRETLS (RFC 8689), and Postfix's XVERP.
 //!
 //! Promise: accepted values can be sent on unchanged: no space, no control character, and non-ASCII only in ORCPT of an
 //! SMTPUTF8 transaction (RFC 6533 section 3). Unknown parameters are refused, never ignored.
@@ -62,6 +62,33 @@ impl Notify {
     }
 }
 
+/// XVERP of MAIL: the characters that join sender and recipient in each copy's return path,
+/// `local{before}user{between}host@domain`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VerpDelimiters {
+    pub before: char,
+    pub between: char,
+}
+
+impl Default for VerpDelimiters {
+    /// Those of Postfix and Mailman.
+    fn default() -> Self {
+        Self { before: '+', between: '=' }
+    }
+}
+
+impl VerpDelimiters {
+    /// The characters that Postfix permits (`verp_delimiter_filter`).
+    fn parse(value: &str) -> Option<Self> {
+        match value.as_bytes() {
+            &[before @ (b'-' | b'=' | b'+'), between @ (b'-' | b'=' | b'+')] => {
+                Some(Self { before: before.into(), between: between.into() })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Parameters of MAIL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MailParams {
@@ -71,6 +98,7 @@ pub(super) struct MailParams {
     pub(super) ret: Option<Ret>,
     pub(super) envid: Option<String>,
     pub(super) requiretls: bool,
+    pub(super) verp: Option<VerpDelimiters>,
 }
 
 /// Parameters that only some sessions offer.
@@ -80,6 +108,8 @@ pub(super) struct OptionalParams {
     pub(super) auth: bool,
     /// REQUIRETLS (RFC 8689 section 2).
     pub(super) requiretls: bool,
+    /// XVERP of Postfix.
+    pub(super) xverp: bool,
 }
 
 /// Parameters of RCPT.
@@ -142,6 +172,13 @@ impl MailParams {
                         return Err(replies::REQUIRETLS_SYNTAX);
                     }
                     params.requiretls = true;
+                }
+                b"XVERP" if also.xverp => {
+                    let delimiters = match value {
+                        None => VerpDelimiters::default(),
+                        Some(_) => VerpDelimiters::parse(text).ok_or(replies::XVERP_SYNTAX)?,
+                    };
+                    once(&mut params.verp, delimiters)?;
                 }
                 _ => return Err(replies::PARAMETER_UNKNOWN),
             }
@@ -291,7 +328,8 @@ mod tests {
 
     #[test]
     fn parameters_of_secured_sessions() {
-        let parse = |text: &str| MailParams::parse(text.as_bytes(), 9, OptionalParams { auth: true, requiretls: true });
+        let also = OptionalParams { auth: true, requiretls: true, ..OptionalParams::default() };
+        let parse = |text: &str| MailParams::parse(text.as_bytes(), 9, also);
         for known in ["AUTH=<>", "AUTH=e+3Dmc2@example.com", "auth=x"] {
             assert_eq!(parse(known), Ok(MailParams::default()), "{known}");
         }
@@ -302,6 +340,21 @@ mod tests {
         assert_eq!(parse("AUTH=<> AUTH=<>"), Err(replies::PARAMETER_TWICE));
         assert_eq!(parse("REQUIRETLS=yes"), Err(replies::REQUIRETLS_SYNTAX));
         assert_eq!(mail("REQUIRETLS"), Err(replies::PARAMETER_UNKNOWN));
+    }
+
+    #[test]
+    fn delimiters_of_return_paths() {
+        let also = OptionalParams { xverp: true, ..OptionalParams::default() };
+        let parse = |text: &str| MailParams::parse(text.as_bytes(), 9, also).map(|params| params.verp);
+        let delimiters = |before, between| Ok(Some(VerpDelimiters { before, between }));
+        assert_eq!(parse("SIZE=1"), Ok(None));
+        assert_eq!((parse("XVERP"), parse("xverp=-=")), (delimiters('+', '='), delimiters('-', '=')));
+        assert_eq!((parse("XVERP=++"), parse("XVERP=-+")), (delimiters('+', '+'), delimiters('-', '+')));
+        for bad in ["XVERP=", "XVERP=-", "XVERP=-=-", "XVERP=#=", "XVERP=+@", "XVERP=\u{e9}", "XVERP=.="] {
+            assert_eq!(parse(bad), Err(replies::XVERP_SYNTAX), "{bad}");
+        }
+        assert_eq!(parse("XVERP XVERP"), Err(replies::PARAMETER_TWICE));
+        assert_eq!(mail("XVERP"), Err(replies::PARAMETER_UNKNOWN));
     }
 
     #[test]
@@ -337,7 +390,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80), utf8: bool) {
-            let _ = MailParams::parse(&bytes, 1_000, OptionalParams { auth: utf8, requiretls: utf8 });
+            let _ = MailParams::parse(&bytes, 1_000, OptionalParams { auth: utf8, requiretls: utf8, xverp: utf8 });
             let _ = RcptParams::parse(&bytes, utf8);
         }
 

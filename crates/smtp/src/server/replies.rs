@@ -65,6 +65,9 @@ pub(super) const NOT_BASE64: Reply = Reply::fixed(501, Enhanced::new(5, 5, 2), "
 pub(super) const TOO_MANY_LOGINS: Reply = Reply::fixed(421, Enhanced::new(4, 7, 0), "Too many failed logins, closing");
 pub(super) const AUTH_PARAM_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "Bad AUTH parameter");
 pub(super) const REQUIRETLS_SYNTAX: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "REQUIRETLS takes no value");
+pub(super) const XVERP_SYNTAX: Reply =
+    Reply::fixed(501, Enhanced::new(5, 5, 4), "XVERP takes two of the characters + - =");
+pub(super) const XVERP_SENDER: Reply = Reply::fixed(501, Enhanced::new(5, 5, 4), "XVERP needs a sender");
 pub const NOT_OFFERED: Reply = Reply::fixed(502, Enhanced::new(5, 5, 1), "Command not implemented");
 
 pub(super) const LHLO_WANTED: Reply = Reply::fixed(500, Enhanced::new(5, 5, 1), "This is LMTP: LHLO expected");

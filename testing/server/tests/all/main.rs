@@ -4,6 +4,7 @@
 #![allow(clippy::format_push_string, clippy::format_collect)]
 
 mod account;
+mod acks;
 mod acme;
 mod addresses;
 mod alias_programs;
@@ -120,3 +121,4 @@ mod views;
 mod virtual_users;
 mod walkthrough;
 mod webhooks;
+mod xverp;

@@ -30,9 +30,8 @@ fn greeting_and_offers() {
     let mut offers = client.cmd("EHLO client.example").expect(250).lines;
     assert!(offers.remove(0).starts_with("mx.test"));
     offers.sort();
-    let expected =
-        ["8BITMIME", "CHUNKING", "DSN", "ENHANCEDSTATUSCODES", "PIPELINING", "SIZE 1048576", "SMTPUTF8", "STARTTLS"];
-    assert_eq!(offers, expected);
+    let expected = "8BITMIME CHUNKING DSN ENHANCEDSTATUSCODES PIPELINING SIZE_1048576 SMTPUTF8 STARTTLS XVERP";
+    assert_eq!(offers.join(" ").replace("SIZE ", "SIZE_"), expected);
     assert_eq!(client.cmd("HELO client.example").expect(250).lines.len(), 1);
     client.quit();
 }

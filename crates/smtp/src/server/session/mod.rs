@@ -222,6 +222,13 @@ impl ServerSession {
         matches!(self.state, State::Data | State::Chunk { .. }).then(|| incoming.held_bytes())
     }
 
+    /// Whether part of a line, or a body that has begun, waits for the rest.
+    pub fn is_midway(&self) -> bool {
+        !self.input.is_empty()
+            || self.overlong
+            || matches!(self.state, State::Data | State::Broken | State::Chunk { .. } | State::Swallow { .. })
+    }
+
     /// Returns the octets still expected of a chunk, in which line ends do not count; 0 while lines are expected.
     pub fn chunk_bytes_left(&self) -> u64 {
         match &self.state {
@@ -518,6 +525,7 @@ impl ServerSession {
                 let also = OptionalParams {
                     auth: !security.offers().auth.is_empty(),
                     requiretls: security.lists_requiretls(),
+                    xverp: self.offers_xverp(),
                 };
                 let mail = MailFrom::parse_with(&argument, self.config.size_max, also)?;
                 let asks = mail.ret.is_some() || mail.envid.is_some();
@@ -542,6 +550,11 @@ impl ServerSession {
             Command::Quit => return Err(Refusal::Close(replies::BYE)),
         };
         Err(refused.into())
+    }
+
+    /// Only trusted clients may choose return paths.
+    fn offers_xverp(&self) -> bool {
+        self.trusted && self.config.xverp && !self.config.lmtp
     }
 
     /// Returns how this client's addresses are tidied.
@@ -571,6 +584,7 @@ impl ServerSession {
                 if esmtp {
                     let listed = ehlo::OfferedExtensions {
                         dsn: self.trusted,
+                        xverp: self.offers_xverp(),
                         xclient: self.may_xclient,
                         starttls: self.security.lists_starttls(),
                         requiretls: self.security.lists_requiretls(),

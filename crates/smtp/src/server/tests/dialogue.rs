@@ -32,6 +32,41 @@ fn offers_what_it_has_and_single_lines_else() {
 }
 
 #[test]
+fn return_paths_are_for_trusted_clients_where_they_are_offered() {
+    for (trusted, xverp, lmtp) in [(true, true, false), (true, false, false), (false, true, false), (true, true, true)]
+    {
+        let is_offered = trusted && xverp && !lmtp;
+        let session = ServerSession::new(Arc::new(ServerConfig { xverp, lmtp, ..config() }), trusted, NOW);
+        let mut run = Run { session, steps: Vec::new(), output: Vec::new(), closed: false, now: NOW, name: None };
+        run.pump();
+        run.send(if lmtp { b"LHLO c\r\n" } else { b"EHLO c\r\n" });
+        assert_eq!(run.take().contains("250-XVERP\r\n"), is_offered);
+        run.send(b"MAIL FROM:<a@x.org> XVERP\r\n");
+        assert_eq!(run.codes(), [if is_offered { 250 } else { 555 }]);
+        let is_asked = |step: &Step| matches!(step, Step::Mail(mail) if mail.verp.is_some());
+        assert_eq!(run.steps.iter().any(is_asked), is_offered);
+    }
+    let mut run = Run::with(ServerConfig { xverp: true, ..config() }, true);
+    run.send(b"EHLO c\r\n").take();
+    run.send(b"MAIL FROM:<> XVERP\r\nMAIL FROM:<a@x.org> XVERP=..\r\n");
+    assert_eq!(run.codes(), [501, 501]);
+}
+
+/// When the rest of something is still to come.
+#[test]
+fn midway_within_lines_and_bodies() {
+    let mut run = Run::new();
+    assert!(!run.session.is_midway());
+    assert!(run.send(b"EH").session.is_midway());
+    assert!(!run.send(b"LO c\r\nMAIL FROM:<a@x.org>\r\nRCPT TO:<b@y.org>\r\n").session.is_midway());
+    assert!(run.send(b"DATA\r\n").session.is_midway() && run.send(b"x\r\n").session.is_midway());
+    assert!(!run.send(b".\r\n").session.is_midway());
+    assert!(run.send(b"MAIL FROM:<a@x.org>\r\nRCPT TO:<b@y.org>\r\nBDAT 4 LAST\r\nab").session.is_midway());
+    assert!(!run.send(b"cd").session.is_midway());
+    assert!(run.send(&[b'x'; 9_000]).session.is_midway(), "the rest of an overlong line");
+}
+
+#[test]
 fn a_proxy_names_its_client_once() {
     let mut run = Run::with(config(), true);
     run.session.allow_xclient();
