@@ -10,6 +10,23 @@ use stentor_tls::{Acceptor, HandshakeFacts, RawSocket, TlsError, TlsSocket};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+/// When the kernel acknowledges what the client sends (tcp(7), `TCP_QUICKACK`).
+///
+/// A client that writes a body in several small pieces sends the third only once the first is acknowledged (Nagle's
+/// algorithm, RFC 9293 section 3.7.4), and the kernel delays that for 40 ms after each of our replies. mlmmj is such a
+/// client. So a session that waits for the rest of something acknowledges what it has: one system call at most between
+/// two of our replies, and none for a client whose commands and body are complete when they are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Acks {
+    /// Nothing has been read since our last reply.
+    #[default]
+    Delayed,
+    /// Something has been read.
+    Owed,
+    /// Sent at once until our next reply.
+    AtOnce,
+}
+
 pub enum Socket {
     Clear(TcpStream),
     Secured(Box<TlsSocket<TcpStream>>),
@@ -60,6 +77,14 @@ impl Socket {
             *self = Socket::Secured(socket);
         }
         done
+    }
+
+    /// Acknowledges what was read, and until the next write whatever is read. A socket that cannot do so only costs
+    /// time.
+    pub fn acknowledge(&self) {
+        if let Ok(socket) = self.tcp() {
+            let _ = rustix::net::sockopt::set_tcp_quickack(socket, true);
+        }
     }
 
     /// Returns the TLS facts of a secured connection.

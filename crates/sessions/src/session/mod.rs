@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 use super::judge::{ClientProof, Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted, PoolLimits};
-use super::socket::{DetachedSocket, Socket};
+use super::socket::{Acks, DetachedSocket, Socket};
 use super::transaction::{SmtpOrigin, Transaction};
 
 mod login;
@@ -55,6 +55,7 @@ pub struct Session {
     /// Listener that accepted the connection.
     listener: ListenerId,
     stream: Socket,
+    acks: Acks,
     smtp: ServerSession,
     client: IpAddr,
     port: u16,
@@ -198,6 +199,7 @@ impl Session {
             core,
             settings,
             stream: Socket::Clear(stream),
+            acks: Acks::default(),
             smtp,
             client,
             port: peer.port(),
@@ -676,6 +678,7 @@ impl Session {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         self.smtp.sent();
+        self.acks = Acks::Delayed;
         Ok(())
     }
 
@@ -721,9 +724,18 @@ impl Session {
             });
             match read {
                 Ok(0) => return Ok(Input::Closed),
-                Ok(_) => return Ok(Input::Some),
+                Ok(_) => {
+                    if self.acks == Acks::Delayed {
+                        self.acks = Acks::Owed;
+                    }
+                    return Ok(Input::Some);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
+            }
+            if self.acks == Acks::Owed && self.smtp.is_midway() {
+                self.acks = Acks::AtOnce;
+                self.stream.acknowledge();
             }
             // A stop never ends a trusted client's transaction; an untrusted client's has a grace period.
             let may_stop = self.transaction.is_none();
