@@ -154,6 +154,12 @@ impl CopyRequest {
         CopyRequest::new(items)
     }
 
+    /// Returns the request that changes nothing of what is configured for the sender, and has it apply.
+    pub fn as_configured() -> CopyRequest {
+        let items = RequestItems { dsn: Some(DsnTo::Sender), ..RequestItems::default() };
+        CopyRequest { items, verp: VerpRequest::AsConfigured, fields: None }
+    }
+
     /// Parses the value of a field, which may be folded.
     ///
     /// # Errors
@@ -397,6 +403,10 @@ mod tests {
         assert!(!template.is_detail() && parsed("verp=tagged").is_detail() && parsed("verp=off").is_detail());
         assert!(parsed("field=X-A: {list}").needs_list());
         assert_eq!(parsed("field=off").over(None), CopySettings::default());
+        let configured = CopySettings { verp: Some(VerpTemplate::plain()), ..CopySettings::default() };
+        let unchanged = CopyRequest::as_configured();
+        assert_eq!(unchanged.over(Some(&configured)), configured);
+        assert_eq!(CopyRequest::parse(unchanged.field_value().as_bytes()), Ok(unchanged));
     }
 
     #[test]

@@ -40,9 +40,11 @@ pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> 
     if assignment.own.is_some() || assignment.len() != 1 {
         return Ok(());
     }
-    // Links are for mail of the sender's own, and anyone may write a sender.
+    // Links are for mail of the sender's own, and anyone may write a sender. Who may make a request was checked when it
+    // was accepted.
     let configured = settings.copies.of(&assignment.list, &assignment.sender);
-    let configured = configured.filter(|_| !assignment.list.is_empty() || is_trusted(settings, assignment));
+    let is_own = !assignment.list.is_empty() || request.is_some();
+    let configured = configured.filter(|_| is_own || is_trusted(settings, assignment));
     let copies = match (request, configured) {
         (Some(request), configured) => Cow::Owned(request.over(configured)),
         (None, Some(configured)) => Cow::Borrowed(configured),

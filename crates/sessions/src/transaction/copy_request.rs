@@ -11,6 +11,7 @@ use stentor_copies::{CopyRequest, CopyRequestError};
 use stentor_core::Settings;
 use stentor_core::copies::may_have_own;
 use stentor_core::envelope::NewEnvelope;
+use stentor_mail::address::Address;
 use stentor_mail::copy_request::COPY_REQUEST_FIELD;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
@@ -62,11 +63,21 @@ impl Transaction {
             };
             mail.check(settings, request)?;
             if may_have_own(envelope.list.as_deref().unwrap_or_default(), &envelope.sender) {
-                let field = format!("{COPY_REQUEST_FIELD}: {}", request.field_value());
-                envelope.prefix.splice(0..0, field.into_bytes());
+                envelope.prefix.splice(0..0, stored_field(request));
             }
         }
         Ok(())
+    }
+
+    /// Returns the field that gives copies for an alias's targets what is configured for the alias's owner, their
+    /// sender: it is this server's, whoever sends the message. Empty if nothing is configured, or if what is configured
+    /// applies to all mail of the client.
+    pub(super) fn owners_request(&self, settings: &Settings, owner: Option<&Address>) -> Vec<u8> {
+        let owner = owner.filter(|_| !self.is_of_trusted() && !self.mail.path.is_null());
+        match owner.and_then(|owner| settings.copies.of("", owner.as_str())) {
+            Some(_) => stored_field(&CopyRequest::as_configured()),
+            None => Vec::new(),
+        }
     }
 
     /// Returns the request for mail that is not a post to a list.
@@ -77,6 +88,10 @@ impl Transaction {
             None => Ok(own.map(Cow::Borrowed)),
         }
     }
+}
+
+fn stored_field(request: &CopyRequest) -> Vec<u8> {
+    format!("{COPY_REQUEST_FIELD}: {}", request.field_value()).into_bytes()
 }
 
 /// The form of return paths that XVERP asks for.

@@ -291,22 +291,18 @@ impl Transaction {
                         ..relayed
                     }
                 }
-                policy::EnvelopeKind::Alias(address) => NewEnvelope {
-                    sender: alias_sender(
-                        settings,
-                        sender,
-                        &relayed.sender,
-                        &mut to.iter().map(|(to, _)| to),
-                        core.clock.now(),
-                    ),
-                    recipients: EnvelopeRecipients::Addresses(all(to)),
-                    prefix: {
-                        let mark = if is_mailbox { Vec::new() } else { delivered_to_field(&address) };
-                        [relayed.prefix, mark, list_fields.all()].concat()
-                    },
-                    taken,
-                    ..relayed
-                },
+                policy::EnvelopeKind::Alias(address) => {
+                    let request = self.owners_request(settings, sender.as_ref());
+                    let mark = if is_mailbox { Vec::new() } else { delivered_to_field(&address) };
+                    let targets = &mut to.iter().map(|(to, _)| to);
+                    NewEnvelope {
+                        sender: alias_sender(settings, sender, &relayed.sender, targets, core.clock.now()),
+                        recipients: EnvelopeRecipients::Addresses(all(to)),
+                        prefix: [request, relayed.prefix, mark, list_fields.all()].concat(),
+                        taken,
+                        ..relayed
+                    }
+                }
                 policy::EnvelopeKind::Others => NewEnvelope {
                     recipients: EnvelopeRecipients::Addresses(all(to)),
                     prefix: [relayed.prefix, list_fields.all()].concat(),

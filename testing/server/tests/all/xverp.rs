@@ -11,6 +11,11 @@ const SENDER: &str = "talk+bounces-12@manager.test";
 const TO: [&str; 2] = ["<ann@host.example>", "<bob@host.example>"];
 const POST: &[u8] = b"From: Ed <ed@manager.test>\r\nSubject: News\r\n\r\nx\r\n";
 
+const BOUNCE: &str = "From: mailer@host.example\r\nSubject: failed\r\nContent-Type: multipart/report;\r\n \
+                      report-type=delivery-status; boundary=r\r\n\r\n--r\r\n\r\nSorry.\r\n--r\r\n\
+                      Content-Type: message/delivery-status\r\n\r\nReporting-MTA: dns; host.example\r\n\r\n\
+                      Final-Recipient: rfc822; ann@host.example\r\nAction: failed\r\nStatus: 5.1.1\r\n--r--\r\n";
+
 /// Sorted return paths of the copies.
 fn paths(host: &Scribe) -> Vec<String> {
     let path = |mail: &String| mail.split(['<', '>']).nth(1).expect("a path").to_owned();
@@ -77,6 +82,47 @@ fn posts_to_lists_of_this_server_are_taken_as_without_it() {
     assert_eq!(paths[1], "talk+bounces-12-bob=host.example@manager.test");
 }
 
+/// A list by `:include:` and its owner: what is configured for the owner's domain applies to the post of anybody.
+#[test]
+fn copies_from_an_alias_with_an_owner_have_what_is_configured_for_the_owner() {
+    let host = host();
+    let server =
+        bare().route("host.example", &[&host.host()]).set_in("senders.\"home.test\"", "verp", "\"plain\"").prepare();
+    std::fs::write(server.path("crew"), "ann@host.example\nbob@host.example\n").unwrap();
+    let aliases = format!(
+        "crew: :include:{}\nowner-crew: chief@host.example\nteam: ann@host.example\n",
+        server.path("crew").display()
+    );
+    std::fs::write(server.path("aliases"), aliases).unwrap();
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[domains]\nlocal = [\"home.test\"]\n[tables.aliases]\nsource = \"aliases:{}\"\nas = \"aliases\"\n\
+             [addresses]\naliases = \"aliases\"\norigin = \"home.test\"\n",
+            server.path("aliases").display()
+        )
+    });
+    let server = server.run();
+    let expected = ["ann", "bob"].map(|name| format!("owner-crew+{name}=host.example@home.test"));
+    for (n, client) in ["127.0.0.9", "127.0.0.1"].into_iter().enumerate() {
+        let mut client = server.connect_from(client).greeted();
+        client.send("eve@far.test", &["crew@home.test"], POST).expect(250);
+        assert_eq!(drained(&server).delivered, 2 * (n as u64 + 1));
+    }
+    assert_eq!(paths(&host), [&expected[0], &expected[0], &expected[1], &expected[1]].map(String::as_str));
+    // Anybody may write a sender, but nobody gets its settings by that, nor may a request come from outside.
+    let mut stranger = server.connect_from("127.0.0.9").greeted();
+    stranger.send("eve@home.test", &["team@home.test"], POST).expect(250);
+    stranger.send("", &["crew@home.test"], POST).expect(250);
+    assert_eq!(drained(&server).delivered, 7);
+    let shared = paths(&host).into_iter().filter(|path| path == "eve@home.test" || path.is_empty());
+    assert_eq!(shared.count(), 2, "a transaction each");
+    // Its bounces come back to the owner, and are read.
+    stranger.send("", &[&expected[0]], BOUNCE.as_bytes()).expect(250);
+    server.wait_log(&["report: sender=<owner-crew@home.test>, to=<ann@host.example>, unproven, action=failed"]);
+    assert_eq!(drained(&server).delivered, 8);
+    assert!(host.heard("RCPT").last().unwrap().contains("chief@host.example"));
+}
+
 #[test]
 fn only_trusted_clients_may_ask_and_users_within_their_own_address() {
     let server = bare().start();
@@ -136,11 +182,7 @@ fn our_own_reports_go_to_the_path_of_each_failed_copy() {
         assert_eq!(body.matches("Final-Recipient:").count(), 1, "{text}");
     }
     // Those of other hosts are read where `[senders]` has the same form.
-    let bounce = "From: mailer@host.example\r\nSubject: failed\r\nContent-Type: multipart/report;\r\n \
-                  report-type=delivery-status; boundary=r\r\n\r\n--r\r\n\r\nSorry.\r\n--r\r\n\
-                  Content-Type: message/delivery-status\r\n\r\nReporting-MTA: dns; host.example\r\n\r\n\
-                  Final-Recipient: rfc822; ann@host.example\r\nAction: failed\r\nStatus: 5.1.1\r\n--r--\r\n";
     let mut stranger = server.connect_from("127.0.0.9").greeted();
-    stranger.send("", &[&expected[0]], bounce.as_bytes()).expect(250);
+    stranger.send("", &[&expected[0]], BOUNCE.as_bytes()).expect(250);
     server.wait_log(&[&format!("report: sender=<{SENDER}>, to=<ann@host.example>, unproven, action=failed")]);
 }
