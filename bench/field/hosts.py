@@ -77,6 +77,8 @@ class Host:
         """The reply to a message's content; None: the usual one."""
 
     def stop(self):
+        # Wakes the thread that accepts: closed under it, it may go on with the next listener of the same descriptor.
+        self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
 

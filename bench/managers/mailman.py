@@ -1,68 +1,53 @@
-"""Mailman 3.3.10 by LMTP, out of the maps that it writes for Postfix (docs/operate/moving.md). It finds the members in the DSN's text."""
+"""Mailman 3.3.10 by LMTP, out of the maps that it writes for Postfix (docs/operate/managers/mailman.md). It finds the members in the DSN's text."""
 
+import base64
 import os
 import sqlite3
 import subprocess
 import time
+import urllib.parse
+import urllib.request
 
 from field.server import free_port, wait_for
-from managers.world import OWNER, POSTER, PROGRAMS, post, run
+from managers.page import Page
+from managers.world import OWNER, POSTER, PROGRAMS, message, post, run
 
 DOMAIN = "lists.mailman.test"
 LIST = f"news@{DOMAIN}"
+PAGE_DOMAIN = "lists.example.org"
 
-CONFIGURATION = """\
+BEGINNING = """\
 [mailman]
 layout: here
 site_owner: {owner}
 [paths.here]
 var_dir: {folder}/var
-[mta]
-incoming: mailman.mta.postfix.LMTP
-outgoing: mailman.mta.deliver.deliver
-lmtp_host: 127.0.0.1
-lmtp_port: {lmtp}
-smtp_host: 127.0.0.1
-smtp_port: {smtp}
-configuration: {folder}/postfix-mailman.cfg
 [webservice]
 port: {web}
 # It looks every quarter of an hour otherwise.
 [runner.bounces]
 sleep_time: 1s
 """
-POSTFIX = "[postfix]\npostmap_command: /bin/true\ntransport_file_type: hash\n"
-
-SECTIONS = """
-[domains]
-relay = ["table:mailman_domains"]
-postmaster = "{owner}"
-[tables.mailman_domains]
-source = "hash:{data}/postfix_domains"
-[tables.mailman]
-source = "hash:{data}/postfix_lmtp"
-as = "transport"
-[tables.postmasters]
-as = "virtual"
-inline = {{ "postmaster@{domain}" = "{owner}" }}
-[addresses]
-virtual = ["postmasters"]
-[routing]
-tables = ["mailman"]
-[[rules]]
-recipient = "table:mailman_domains"
-not = {{ recipient = ["table:mailman", "postmaster@{domain}"] }}
-do = "reject 550 5.1.1 User unknown"
+# As Postfix reads the maps.
+POSTFIX_MAIN = """\
+mydestination =
+local_recipient_maps =
+recipient_delimiter = +
+relay_domains = hash:{data}/postfix_domains
+transport_maps = hash:{configuration}/transport, hash:{data}/postfix_lmtp
 """
+POSTFIX_SERVICES = "lmtp      unix  - - n - - lmtp\n"
 
 
 class Mailman:
     name = "mailman"
     address = LIST
 
-    def __init__(self, _, folder):
+    def __init__(self, _, folder, own_verp=False):
+        """`own_verp`: Mailman hands a message in for each member."""
         self.folder, self.program = folder, os.path.join(PROGRAMS, "mailman", "bin", "mailman")
-        self.smtp, self.lmtp, self.web = None, free_port(), free_port()
+        self.data, self.page, self.own_verp = f"{folder}/var/data", Page("mailman"), own_verp
+        self.lmtp, self.web = free_port(), free_port()
 
     @staticmethod
     def is_there():
@@ -73,24 +58,44 @@ class Mailman:
 
     def sections(self):
         # The server reads the maps when it starts, and again when Mailman has written them.
-        data = f"{self.folder}/var/data"
-        os.makedirs(data)
+        os.makedirs(self.data, exist_ok=True)
         for name in ("postfix_domains", "postfix_lmtp"):
-            open(f"{data}/{name}", "w").close()
-        return SECTIONS.format(data=data, owner=OWNER, domain=DOMAIN)
+            open(f"{self.data}/{name}", "a").close()
+        return self.page.block("toml", 0, {"/var/lib/mailman3/data": self.data, "you@example.org": OWNER, PAGE_DOMAIN: DOMAIN})
 
-    def start(self, server, members):
-        values = {"folder": self.folder, "owner": OWNER, "smtp": server.port, "lmtp": self.lmtp, "web": self.web}
-        for name, text in {"mailman.cfg": CONFIGURATION.format(**values), "postfix-mailman.cfg": POSTFIX}.items():
+    def postfix(self, postfix, _):
+        postfix.more_main = POSTFIX_MAIN.format(data=self.data, configuration=postfix.configuration)
+        postfix.more_services = POSTFIX_SERVICES
+
+    def prepare(self, port, members, postmap="/bin/true"):
+        """The list and its members, before anything runs."""
+        values = {"lmtp_port: 8024": f"lmtp_port: {self.lmtp}", "smtp_port: 25": f"smtp_port: {port}", "/etc/mailman3": self.folder}
+        mta = self.page.block("ini", 0, values)
+        if self.own_verp:
+            mta += "verp_delivery_interval: 1\n"
+        files = {
+            "mailman.cfg": BEGINNING.format(folder=self.folder, owner=OWNER, web=self.web) + mta,
+            "postfix-mailman.cfg": self.page.block("ini", 1, {"/bin/true": postmap}),
+        }
+        for name, text in files.items():
             with open(f"{self.folder}/{name}", "w") as file:
                 file.write(text)
         self._mailman("create", "-o", OWNER, LIST)
-        self._mailman("addmembers", "-W", "-", LIST, input="\n".join([*members.all, POSTER]) + "\n")
+        self.add([*members.all, POSTER])
+
+    def add(self, addresses, delivery="regular"):
+        self._mailman("addmembers", "-W", "-d", delivery, "-", LIST, input="\n".join(addresses) + "\n")
+
+    def run(self):
         # What it starts keeps the descriptors that it has.
         argv = [self.program, "-C", f"{self.folder}/mailman.cfg", "--run-as-root", "start", "--force"]
         subprocess.run(argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
         if not wait_for(self._listens, 60):
             raise RuntimeError("Mailman does not listen for LMTP")
+
+    def start(self, server, members):
+        self.prepare(server.port, members)
+        self.run()
 
     def _listens(self):
         return subprocess.run(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{self.lmtp}"], capture_output=True).returncode == 0
@@ -106,9 +111,59 @@ class Mailman:
 
     def counted(self):
         """Members whose bounce is registered."""
-        with sqlite3.connect(f"file:{self.folder}/var/data/mailman.db?mode=ro", uri=True, timeout=10) as database:
-            return {email for email, in database.execute("SELECT email FROM bounceevent")}
+        return self._column("SELECT email FROM bounceevent")
+
+    def _column(self, query):
+        with sqlite3.connect(f"file:{self.data}/mailman.db?mode=ro", uri=True, timeout=10) as database:
+            return {value for value, in database.execute(query)}
+
+    def _rest(self, method, path, **form):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.web}/3.1/{path}", urllib.parse.urlencode(form).encode(), method=method)
+        request.add_header("Authorization", "Basic " + base64.b64encode(b"restadmin:restpass").decode())
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.read()
+
+    def remove_at_first_bounce(self):
+        wait_for(lambda: not self._fails(lambda: self._rest("GET", "system/versions")), 60)
+        self._rest("PATCH", f"lists/{LIST}/config", bounce_score_threshold="1")
+
+    @staticmethod
+    def _fails(call):
+        try:
+            call()
+        except OSError:
+            return True
+        return False
+
+    def maintain(self):
+        """What a timer does."""
+
+    def removed(self):
+        """Members who get no more mail because of bounces."""
+        return set(self._mailman("members", "-n", "bybounces", LIST).split()) - {f"{LIST}", "has", "no", "members"}
+
+    def join(self, server, person):
+        return server.send(person, [f"news-join@{DOMAIN}"], message(person, f"news-join@{DOMAIN}", "join"))
+
+    def answer(self, mail):
+        """To whom a request for confirmation is answered, and with which subject; None: it is none."""
+        to, subject = (mail.fields(name)[0].decode() for name in ("From", "Subject"))
+        return (to.split("<")[-1].strip("<>"), f"Re: {subject}") if "confirm" in to else None
+
+    def is_member(self, person):
+        return person in self._mailman("members", LIST).split()
+
+    def digest(self, person):
+        """From now on a member gets digests."""
+        self.add([person], "mime")
+
+    def send_digests(self):
+        self._mailman("digests", "-l", LIST, "-s")
 
     def stop(self):
-        subprocess.run([self.program, "-C", f"{self.folder}/mailman.cfg", "--run-as-root", "stop"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        self._quietly("stop")
         wait_for(lambda: not os.path.exists(f"{self.folder}/var/master.pid"), 30)
+
+    def _quietly(self, word):
+        argv = [self.program, "-C", f"{self.folder}/mailman.cfg", "--run-as-root", word]
+        subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 
 from field.hosts import Host, path_of
 from field.names import NameServer
@@ -46,25 +47,21 @@ class Members:
 
 
 class Helper:
-    """`stentor-deliver` with the service `aliases`: it runs the programs of an alias file."""
+    """`stentor-deliver` with a service that runs the programs of an alias file."""
 
-    def __init__(self, bench, folder, aliases):
-        self.program, self.folder, self.aliases = bench.tool("stentor-deliver"), folder, aliases
-        self.socket = os.path.join(folder, "run", "aliases.sock")
-        self.process = None
+    def __init__(self, bench, folder, service):
+        self.program, self.folder, self.service = bench.tool("stentor-deliver"), folder, service
+        self.sockets = f"{folder}/run"
+        self.enter, self.process = None, None
 
-    def sections(self, domain):
-        return (
-            f'[domains]\nlocal = ["{domain}"]\npostmaster = "{OWNER}"\n[tables.aliases]\nsource = "aliases:{self.aliases}"\nas = "aliases"\n'
-            f'[addresses]\naliases = ["aliases"]\nalias_domains = ["{domain}"]\norigin = "{domain}"\nprograms = "lmtp:unix:{self.socket}"\n'
-        )
+    def write(self, services):
+        """Its configuration."""
+        with open(f"{self.folder}/deliver.toml", "w") as file:
+            file.write(f'sockets = "{self.sockets}"\nclient = "root"\nhostname = "mx.stentor.test"\n{services}')
 
     def start(self):
-        path = os.path.join(self.folder, "deliver.toml")
-        service = f'[services.aliases]\nkind = "aliases"\nfiles = ["{self.aliases}"]\nuser = "{USER}"\n'
-        with open(path, "w") as file:
-            file.write(f'sockets = "{self.folder}/run"\nclient = "root"\nhostname = "mx.stentor.test"\n{service}')
-        self.process = subprocess.Popen([self.program, "--config", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        argv = [self.program, "--config", f"{self.folder}/deliver.toml"]
+        self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=self.enter)
 
     def stop(self):
         if self.process:
@@ -92,3 +89,9 @@ def post(to, subject):
         f"From: Poster <{POSTER}>\r\nTo: {to}\r\nSubject: {subject}\r\nDate: Sat, 28 Nov 2026 12:00:00 +0000\r\n"
         f"Message-ID: <{subject}@{DOMAIN}>\r\n\r\nA post.\r\n"
     )
+
+
+def message(sender, to, subject):
+    """A person's mail to the manager."""
+    number = time.monotonic_ns()
+    return f"From: {sender}\r\nTo: {to}\r\nSubject: {subject}\r\nMessage-ID: <{number}@{DOMAIN}>\r\n\r\n{subject}\r\n"

@@ -29,6 +29,7 @@ from scenarios import (
     identity_suppression,
     identity_verify,
     large,
+    lists_managers,
     log_cost,
     log_speed,
     measure_iotrace,
@@ -112,6 +113,7 @@ SCENARIOS = (
     truth.Causes,
     field_cases.FieldCases,
     field_managers.Managers,
+    lists_managers.ListsManagers,
     policy_sendmail.Matrix,
     watching.TenMillion,
     log_speed.ForeignLogs,
@@ -186,5 +188,6 @@ PEERS = {
     tls_dane.Dane: {"CASES_MAX": None, "LEVELS": tls_dane.LEVELS},
     tls_sts.Sts: {},
     field_managers.Managers: {"MANAGERS": field_managers.MANAGERS},
+    lists_managers.ListsManagers: {"MEMBERS": 40, "GONE": 10, "MANAGERS": lists_managers.MANAGERS},
     identity_verify.Verify: {"MESSAGES": identity_verify.MESSAGES, "VERIFIERS": identity_verify.VERIFIERS},
 }

@@ -7,24 +7,25 @@ import time
 
 from field.server import Server, wait_for
 from managers.mailman import Mailman
-from managers.mlmmj import Mlmmj
-from managers.sympa import Sympa
-from managers.world import Members
+from managers.majordomo import Majordomo
+from managers.mlmmj import Mlmmj, MlmmjByPipe
+from managers.sympa import Sympa, SympaInBulk
+from managers.world import POSTER, Members, message
 from measure import CannotHere
 from results import Goal
 
 MEMBERS, GONE = 50, 10
 WAIT_S_MAX = 90
-MANAGERS = (Mailman, Mlmmj, Sympa)
+MANAGERS = (Mailman, Mlmmj, MlmmjByPipe, Sympa, SympaInBulk, Majordomo)
 
 
 class Managers:
-    """Sympa, Mailman and mlmmj: each counts every bounce of a post."""
+    """Sympa, Mailman, mlmmj and Majordomo-like aliases, as their pages configure them: each counts every bounce of a post, and unknown lists are refused."""
 
     name = "field.managers"
     entries = ("",)
-    # All three take half a minute.
-    smoke = {"MANAGERS": (Mlmmj,)}
+    # All of them take minutes.
+    smoke = {"MANAGERS": (Mlmmj, Majordomo)}
 
     def run(self, bench):
         # All must be installed: a skipped manager would count as having missed nothing.
@@ -59,11 +60,15 @@ def one(bench, manager):
             if os.environ.get("STENTOR_KEEP"):
                 shutil.copy(os.path.join(server.folder, "mail.log"), folder)
             copies, counted = members.served(subject.encode()), with_list.counted()
+            unknown = f"unknown@{with_list.address.split('@')[1]}"
+            refused = server.send(POSTER, [unknown], message(POSTER, unknown, "x"), source="127.0.0.9")
             return {
                 "taken": bool(taken),
+                "unknown": refused[:9],
                 "copies": len(copies),
                 "counted": len(counted & set(members.gone)),
-                "missed": len(set(members.gone) - counted) + len(counted - set(members.gone)) + len(set(members.good) - copies),
+                "missed": len(set(members.gone) - counted) + len(counted - set(members.gone)) + len(set(members.good) - copies)
+                + (not refused.startswith("550 5.1.1")),
                 "seconds": round(time.monotonic() - begin, 1),
             }
     finally:
