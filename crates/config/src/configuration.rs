@@ -17,6 +17,7 @@ use stentor_rules::Rulebook;
 use stentor_sched::Backoff;
 
 use super::acme::AcmeConfig;
+use super::archives::ArchiveTarget;
 use super::bounces::BouncesConfig;
 use super::call_ahead::CallAheadConfig;
 use super::diagnose::{Diagnostic, FilePosition};
@@ -173,8 +174,17 @@ pub struct ListConfig {
     pub list: Arc<List>,
     /// Subscriber file; it was readable when the configuration was checked. `None`: its members are in the registry.
     pub subscribers: Option<PathBuf>,
+    /// Who archives its posts.
+    pub archives: Vec<ArchiveTarget>,
     pub flow: FlowConfig,
     pub report: ReportConfig,
+}
+
+impl ListConfig {
+    /// Whether its posts are archived, here or by a subscriber.
+    pub fn is_archived(&self) -> bool {
+        !self.archives.is_empty() || self.list.settings().archived_at.is_some()
+    }
 }
 
 /// Who gets a delivery report of each post.

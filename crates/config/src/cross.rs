@@ -10,6 +10,7 @@ use stentor_mail::address::normalise_domain;
 use stentor_policy::{AddressClass, ListInput, Policy, PolicyInput, Subject, UNTRUSTED_CLIENT};
 use stentor_rules::{Conditions, Rulebook};
 
+use super::archives::{self, ArchiveTarget};
 use super::diagnose::Spot;
 use super::dkim::DkimConfig;
 use super::domain_reports::DmarcReportsSpot;
@@ -39,6 +40,7 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
     match Policy::new(input) {
         Ok(policy) => {
             no_posts(context, tables, &policy);
+            archives(context, tables, &policy);
             warnings(context, tables, &policy);
             Some(Arc::new(policy))
         }
@@ -132,6 +134,22 @@ fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
         if let AddressClass::List(name) = policy.rcpt(UNTRUSTED_CLIENT, &to.value) {
             let message = format!("{} is list `{name}`, and a copy is not a post: name recipients", to.value);
             context.error(to.span.clone(), message);
+        }
+    }
+}
+
+/// Rejects unfit archives of lists, and unknown hops.
+fn archives(context: &Context<'_>, tables: &Tables, policy: &Policy) {
+    for list in &tables.lists {
+        for Spot { value, span } in &list.archives {
+            match value {
+                ArchiveTarget::Hop(hop) => tables.rules.known_hop(context, hop, span),
+                ArchiveTarget::Address(address) => {
+                    if let Some(why) = archives::unfit(policy, list.value.list.name(), address) {
+                        context.error(span.clone(), why);
+                    }
+                }
+            }
         }
     }
 }

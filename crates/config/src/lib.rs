@@ -12,6 +12,7 @@
 
 mod acme;
 mod addresses;
+mod archives;
 mod bounce_rules;
 mod bounces;
 mod call_ahead;
@@ -72,6 +73,7 @@ use stentor_users::{FileKind, LIMIT_KEYS, Limits};
 use toml::de::DeTable;
 
 pub use acme::{AcmeChallenge, AcmeConfig};
+pub use archives::ArchiveTarget;
 pub use bounce_rules::{RulesFileError, bounce_rules};
 pub use bounces::BouncesConfig;
 pub use call_ahead::{CallAheadConfig, UnverifiedAction};

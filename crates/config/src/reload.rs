@@ -60,7 +60,17 @@ pub static RULES: &[ReloadRule] = {
         rule("lists", &[], AtOnce),
         rule(
             "lists",
-            &["address", "post", "bounces", "list_id", "precedence", "description", "rewrite_from"],
+            &[
+                "address",
+                "post",
+                "bounces",
+                "list_id",
+                "precedence",
+                "description",
+                "rewrite_from",
+                "archive_to",
+                "archived_at",
+            ],
             NewConnections,
         ),
         rule("aliases", &[], NewConnections),

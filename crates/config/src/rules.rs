@@ -48,6 +48,11 @@ pub(super) struct RuleTables {
 }
 
 impl RuleTables {
+    /// Reports a hop that does not exist.
+    pub fn known_hop(&self, context: &Context<'_>, hop: &NextHop, span: &Range<usize>) {
+        known_hop(context, &self.hops, hop, span);
+    }
+
     pub fn book(self, policy: Arc<Policy>) -> (Rulebook, Vec<TableConfig>) {
         let names =
             self.tables.iter().map(|table| TableName { name: table.name.as_str().into(), dialect: table.dialect });
@@ -68,6 +73,16 @@ impl RuleTables {
             smtp_port: self.smtp_port,
         });
         (book, self.tables)
+    }
+}
+
+fn known_hop(context: &Context<'_>, hops: &HashMap<Box<str>, Vec<RouteHost>>, hop: &NextHop, span: &Range<usize>) {
+    if let NextHop::Named(name) = hop
+        && !hops.contains_key(name)
+    {
+        let near = likely(name, hops.keys().map(AsRef::as_ref));
+        let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+        context.error(span.clone(), format!("there is no hop {name:?}{near}; see [hops]"));
     }
 }
 
@@ -272,13 +287,7 @@ impl Reader<'_, '_> {
 
     /// Reports a hop that does not exist.
     fn known_hop(&self, hop: &NextHop, span: &Range<usize>) {
-        if let NextHop::Named(name) = hop
-            && !self.hops.contains_key(name)
-        {
-            let near = likely(name, self.hops.keys().map(AsRef::as_ref));
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
-            self.context.error(span.clone(), format!("there is no hop {name:?}{near}; see [hops]"));
-        }
+        known_hop(self.context, self.hops, hop, span);
     }
 
     /// Reads `[routes]`. Keys may be unquoted (`example.org = [...]`); TOML then nests tables, which are joined again

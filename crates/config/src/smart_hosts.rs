@@ -5,6 +5,7 @@ use stentor_policy::{HostSpec, RouteHost};
 use stentor_rules::{NextHop, RuleAction, RuleEffect};
 use stentor_tables::Table;
 
+use super::archives::ArchiveTarget;
 use super::configuration::Config;
 use super::rule_sources::TableSource;
 
@@ -66,7 +67,7 @@ impl Config {
     }
 }
 
-/// Next hops named by routes and rules.
+/// Next hops named by routes, rules and archives of lists.
 pub(crate) fn named_hops(config: &Config) -> impl Iterator<Item = &NextHop> {
     let rules = &config.rules;
     let routes = rules.by_recipient.entries().chain(rules.by_sender.entries()).map(|entry| &entry.hop);
@@ -74,10 +75,16 @@ pub(crate) fn named_hops(config: &Config) -> impl Iterator<Item = &NextHop> {
         RuleEffect::Actions(actions) => actions.as_slice(),
         RuleEffect::Table => &[],
     });
-    routes.chain(actions.filter_map(|action| match action {
+    let actions = actions.filter_map(|action| match action {
         RuleAction::Route(hop) | RuleAction::Copy(hop) => Some(hop),
         _ => None,
-    }))
+    });
+    let archives = config.lists.iter().flat_map(|list| &list.archives);
+    let archives = archives.filter_map(|archive| match archive {
+        ArchiveTarget::Hop(hop) => Some(hop),
+        ArchiveTarget::Address(_) => None,
+    });
+    routes.chain(actions).chain(archives)
 }
 
 /// Hosts named by routes, hops and rules.

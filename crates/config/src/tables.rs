@@ -12,6 +12,7 @@ use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
 
 use super::addresses::{self, LocalDomains};
+use super::archives::{self, ArchiveTarget};
 use super::configuration::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
 use super::content::TABLE;
 use super::diagnose::Spot;
@@ -43,12 +44,14 @@ pub(super) struct ListSpot {
     pub address_span: Range<usize>,
     pub owner_span: Range<usize>,
     pub id_span: Range<usize>,
+    pub archives: Vec<Spot<ArchiveTarget>>,
 }
 
 pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, flows: FlowContext<'_>) -> Tables {
     let (domains, postmaster_span, relay, virtual_tables) = domains(top.section("domains"));
     let lists_section = top.section("lists");
-    let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, flows)).collect();
+    let entries = lists_section.entries();
+    let lists = entries.iter().filter_map(|entry| list(&lists_section, entry, flows, smtp_port)).collect();
     let aliases_section = top.section("aliases");
     let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
     let mut rules = rules::read(top, &relay, smtp_port);
@@ -124,7 +127,7 @@ fn report(section: &Section<'_>) -> ReportConfig {
 const FROM_REWRITING: [(&str, FromRewriting); 3] =
     [("never", FromRewriting::Never), ("dmarc", FromRewriting::Dmarc), ("always", FromRewriting::Always)];
 
-fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> Option<ListSpot> {
+fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp_port: u16) -> Option<ListSpot> {
     let section = lists.of_entry(entry)?;
     let context = section.context;
     let name = entry.key.as_str();
@@ -146,6 +149,8 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> O
     let description = section.text("description").map_or("", |text| text.value);
     let rewrite_from = section.choice("rewrite_from", FromRewriting::default(), &FROM_REWRITING);
     let archive = section.text("archive").map(|text| text.value.to_owned());
+    let archived_at = section.text("archived_at").map(|text| text.value.to_owned());
+    let archives = archives::read(&section, smtp_port);
     let flow = sending::list_flow(&section, flows);
     let report = report(&section);
     let spans = |key: &str| section.span_of(key);
@@ -171,21 +176,35 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>) -> O
             precedence: (precedence != "none").then(|| precedence.to_owned()),
             description: description.to_owned(),
             archive,
+            archived_at,
             rewrite_from,
             address: own,
         };
-        match List::new(settings) {
-            Ok(list) => Some(Arc::new(list)),
-            Err(errors) => {
-                for error in errors {
-                    context.error(section.span_of(error.setting), error.message);
-                }
-                None
-            }
-        }
+        checked(&section, settings)
     });
     section.finish();
-    Some(ListSpot { value: ListConfig { list: list?, subscribers, flow, report }, address_span, owner_span, id_span })
+    Some(ListSpot {
+        value: ListConfig {
+            list: list?,
+            subscribers,
+            archives: archives.iter().map(|archive| archive.value.clone()).collect(),
+            flow,
+            report,
+        },
+        address_span,
+        owner_span,
+        id_span,
+        archives,
+    })
+}
+
+/// Builds a list, or reports what is wrong with its settings.
+fn checked(section: &Section<'_>, settings: ListSettings) -> Option<Arc<List>> {
+    let list = List::new(settings);
+    for error in list.as_ref().err().into_iter().flatten() {
+        section.context.error(section.span_of(error.setting), error.message.clone());
+    }
+    list.ok().map(Arc::new)
 }
 
 /// Reads the path of the subscribers file, and warns if the file is unreadable.

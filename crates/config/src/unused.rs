@@ -26,7 +26,7 @@ impl Config {
         let mut hops: Vec<&str> = self.unused_hops(tables);
         hops.sort_unstable();
         found.extend(hops.into_iter().map(|name| {
-            let what = format!("hop {name} is never used: no route, rule or table has \"hop:{name}\"");
+            let what = format!("hop {name} is never used: no route, rule, archive or table has \"hop:{name}\"");
             Unused { section: "hops".to_owned(), key: name.to_owned(), what }
         }));
         found

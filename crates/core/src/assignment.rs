@@ -53,6 +53,8 @@ pub struct Assignment {
     pub sender: String,
     /// Empty unless the message is a post to a list.
     pub list: String,
+    /// The copy is for the list's archives, not for subscribers.
+    pub is_archive: bool,
     pub is_bulk: bool,
     /// The message is a report of ours.
     pub is_report: bool,
@@ -119,6 +121,7 @@ impl Assignment {
             begun: now,
             sender: envelope.sender.to_owned(),
             list: envelope.list.unwrap_or_default().to_owned(),
+            is_archive: envelope.is_archive,
             is_bulk: message.class() == Class::Bulk,
             is_report: message.is_report(),
             prefix: envelope.prefix.to_vec(),
@@ -173,6 +176,11 @@ impl Assignment {
     pub fn has_ascii_addresses(&self) -> bool {
         let others = self.generic.iter().flat_map(|generic| &generic.recipients);
         self.wire_sender().is_ascii() && self.addresses.is_ascii() && others.into_iter().all(|(_, to)| to.is_ascii())
+    }
+
+    /// Returns the list whose subscribers get the message; empty if there is none.
+    pub fn subscribers_list(&self) -> &str {
+        if self.is_archive { "" } else { &self.list }
     }
 
     /// Returns the octets of the stored content.

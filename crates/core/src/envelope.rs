@@ -116,6 +116,8 @@ pub struct NewEnvelope {
     pub require_tls: bool,
     /// A person asked for this mail: only suppressions for all mail apply.
     pub is_transactional: bool,
+    /// A post's copy for the archives of `list`; its recipients are not subscribers.
+    pub is_archive: bool,
     /// The message goes into the quarantine instead of the queue.
     pub is_quarantined: bool,
     pub taken: AcceptanceFacts,

@@ -129,7 +129,8 @@ pub struct Submission {
     pub assigned: Option<AssignedIds>,
 }
 
-/// Queue ids and recipient counts of the envelopes that had recipients; set before the ticket resolves.
+/// Queue ids and recipient counts of the envelopes that had recipients, without copies for archives; set before the
+/// ticket resolves.
 pub type AssignedIds = Arc<OnceLock<Vec<AssignedId>>>;
 
 /// The queue id of a message that came from a submission.

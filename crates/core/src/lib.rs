@@ -4,6 +4,7 @@
 //! Promise: the lock is held for microseconds and never across I/O; effects are performed in order after it is
 //! released. Data flows session -> intake -> committer -> hub -> deliveries -> hub -> committer.
 
+pub mod archives;
 pub mod assignment;
 pub mod audit;
 pub mod bodies;

@@ -119,7 +119,7 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &AcceptanceFacts) {
                 proto: taken.proto,
                 is_bulk: accept.class == Class::Bulk,
                 is_of_stranger: accept.list.is_none() && core.settings().is_strangers(&accept.origin),
-                list: accept.list.as_deref().unwrap_or_default(),
+                list: accept.list.as_deref().filter(|_| !accept.is_archive).unwrap_or_default(),
                 policy: &taken.policy,
                 tls: match taken.tls {
                     Some((version, cipher)) => text(&mut texts.tls, format_args!("{version}:{cipher}")),
@@ -138,7 +138,7 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &AcceptanceFacts) {
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &AttemptTarget<'_>) {
     let now = core.clock.now();
     let judge = Judge::of(outcomes, via.session());
-    core.live.attempt(&assignment.list, assignment.size, outcomes, via.target, via.session());
+    core.live.attempt(assignment.subscribers_list(), assignment.size, outcomes, via.target, via.session());
     note_reputation(core, outcomes, via, now);
     if let Some(observer) = core.observer.get() {
         observer.attempt(core, assignment, outcomes, via.target);
@@ -172,7 +172,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 id,
                 to: (from..to).map(|position| assignment.address(position)).collect(),
                 from: &assignment.sender,
-                list: &assignment.list,
+                list: assignment.subscribers_list(),
                 source: via.source,
                 mailer: via.mailer(),
                 host: &via.target.host,
@@ -264,7 +264,7 @@ impl GivenUpRcpts {
             Some(GivenUpRcpts {
                 id: message.id(),
                 from: message.sender().to_owned(),
-                list: message.list().unwrap_or_default().to_owned(),
+                list: message.subscribers_list().unwrap_or_default().to_owned(),
                 accepted: message.accepted(),
                 size: message.size(),
                 is_bulk: message.class() == Class::Bulk,
@@ -421,7 +421,7 @@ fn without_host(core: &Core, message: &Message, to: &[&str], outcome: HostlessOu
                 id: text(&mut texts.id, message.id()),
                 to: to.iter().copied().collect(),
                 from: message.sender(),
-                list: message.list().unwrap_or_default(),
+                list: message.subscribers_list().unwrap_or_default(),
                 mailer,
                 delay_ms: now.saturating_sub(message.accepted()),
                 stat,

@@ -41,6 +41,7 @@ impl NewEnvelope {
             held_by: None,
             require_tls: false,
             is_transactional: false,
+            is_archive: false,
             is_quarantined: false,
             taken: AcceptanceFacts::local(what),
         }

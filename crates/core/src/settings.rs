@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use hashbrown::{HashMap, HashSet};
 use stentor_bounces::BounceRules;
 use stentor_config::{
-    Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, QueueOnlyConfig, ReportConfig, SourceSettings,
+    Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, ListConfig, QueueOnlyConfig, ReportConfig,
+    SourceSettings,
 };
 use stentor_journal::Options;
 use stentor_lists::List;
@@ -26,6 +27,7 @@ use stentor_smtp::server::ServerConfig;
 use stentor_tls::{ClientSettings, Connector, Roots, SystemRoots};
 use stentor_tls_policy::{HostPattern, PeerName, Posture, PostureQuery, Requirement, Strength, Wish};
 
+use crate::archives::ListArchives;
 use crate::clock::Clock;
 use crate::copies::{CopyKeyError, CopyRules};
 use crate::dkim::DkimDomains;
@@ -45,6 +47,7 @@ pub struct ListEntry {
     /// `None`: its members are in the registry.
     pub subscribers: Option<std::path::PathBuf>,
     pub report: ReportConfig,
+    archives: ListArchives,
 }
 
 pub struct Settings {
@@ -73,6 +76,9 @@ pub struct Settings {
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
+    has_archives: bool,
+    /// Whether some list is archived, so that posts need a Message-ID.
+    pub completes_posts: bool,
 }
 
 impl Settings {
@@ -82,11 +88,17 @@ impl Settings {
         let names = config.sending.sources.iter().map(|source| source.ehlo_name.as_str()).chain(own);
         let clients = names.map(|name| [false, true].map(|lmtp| Arc::new(client(&config, name, lmtp)))).collect();
         let lists = config.lists.iter().map(|entry| {
-            let entry =
-                ListEntry { list: entry.list.clone(), subscribers: entry.subscribers.clone(), report: entry.report };
-            (entry.list.name().clone(), entry)
+            let list = ListEntry {
+                list: entry.list.clone(),
+                subscribers: entry.subscribers.clone(),
+                report: entry.report,
+                archives: ListArchives::new(entry),
+            };
+            (entry.list.name().clone(), list)
         });
         Settings {
+            has_archives: config.lists.iter().any(|list| !list.archives.is_empty()),
+            completes_posts: config.lists.iter().any(ListConfig::is_archived),
             policy: config.policy.clone(),
             rules: config.rules.clone(),
             tables: RuleTables::open(&config.tables, before.map(|before| &before.tables)),
@@ -257,7 +269,13 @@ impl Settings {
         let lists = self.config.lists.iter().map(|list| (FlowKey::List(list.list.name().clone()), &list.flow));
         let senders = self.config.sending.senders.iter();
         let senders = senders.map(|(domain, flow)| (FlowKey::Sender(domain.as_str().into()), flow));
-        lists.chain(senders).map(|(key, flow)| (key, rules(flow)))
+        let archives = self.config.lists.iter().filter(|list| !list.archives.is_empty());
+        let archives = archives.map(|list| {
+            // Sent from the list's addresses, and otherwise like other bulk mail.
+            let rules = FlowRules { sources: sources(&list.flow), ..FlowRules::default() };
+            (FlowKey::Archive(list.list.name().clone()), rules)
+        });
+        lists.chain(senders).map(|(key, flow)| (key, rules(flow))).chain(archives)
     }
 
     /// Sets all rules in the scheduler, and withdraws those of `old` that are gone.
@@ -303,6 +321,16 @@ impl Settings {
         self.lists.get(list).map(|entry| entry.report)
     }
 
+    /// Whether any list has archives.
+    pub fn has_archives(&self) -> bool {
+        self.has_archives
+    }
+
+    /// Returns the archives of a list.
+    pub fn list_archives(&self, list: &str) -> Option<&ListArchives> {
+        self.lists.get(list).map(|entry| &entry.archives)
+    }
+
     /// Returns a list's flow configuration.
     pub fn list_flow(&self, list: &str) -> Option<&FlowConfig> {
         self.config.lists.iter().find(|entry| **entry.list.name() == *list).map(|entry| &entry.flow)
@@ -311,7 +339,15 @@ impl Settings {
     /// Returns the lifetime of a message, by the rules of its list or sender, or by its class.
     pub fn lifetime_ms(&self, message: &Message) -> u64 {
         let envelope = message.envelope();
-        self.lifetime_ms_of(envelope.list, envelope.sender, message.class())
+        match envelope.list {
+            Some(_) if envelope.is_archive => self.archive_lifetime_ms(),
+            list => self.lifetime_ms_of(list, envelope.sender, message.class()),
+        }
+    }
+
+    /// Returns the lifetime of copies for archives: that of bulk mail.
+    pub fn archive_lifetime_ms(&self) -> u64 {
+        self.config.retry.bulk_lifetime_ms.unwrap_or(self.config.retry.lifetime_ms)
     }
 
     /// Returns the lifetime of mail of a list, or else from a sender, of this class.
@@ -414,13 +450,16 @@ fn transactional(config: &Config) -> HashSet<Box<str>, foldhash::fast::FixedStat
     senders.map(|(domain, _)| domain.as_str().into()).collect()
 }
 
-fn rules(flow: &FlowConfig) -> FlowRules {
-    let sources = match flow.sources.as_slice() {
+fn sources(flow: &FlowConfig) -> SourceSet {
+    match flow.sources.as_slice() {
         [] => SourceSet::ALL,
         some => SourceSet(some.iter().fold(0, |set, source| set | 1 << source)),
-    };
+    }
+}
+
+fn rules(flow: &FlowConfig) -> FlowRules {
     FlowRules {
-        sources,
+        sources: sources(flow),
         weight: flow.share.max(1),
         lifetime_ms: flow.expire_ms,
         warn_ms: None,

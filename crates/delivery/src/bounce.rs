@@ -25,7 +25,7 @@ use stentor_core::own::{MessageIds, hand_in};
 use stentor_core::route::Route;
 use stentor_core::verb::QueueChange;
 use stentor_core::{Core, Settings, suppression};
-use stentor_lists::delivered_to_field;
+use stentor_lists::{delivered_to_field, permalink_in};
 use stentor_mail::address::Address;
 use stentor_mail::copy_request::StoredPrefix;
 use stentor_mail::dsn::{self, Dsn, DsnAction, ReportRcpt, Ret, format_date};
@@ -45,6 +45,8 @@ const SUCCESS: u8 = 2;
 const FAILURE: u8 = 4;
 /// DSNs to return paths of a message that are built at once.
 const PATH_REPORTS_MAX: usize = 64;
+/// Whose copy failed, if the recipient is no subscriber.
+const ARCHIVE: &str = "this is the copy for an archive of the list (`archive_to`); subscribers are not affected";
 /// Characters of an address in the log.
 const ADDRESS_CHARS_MAX: usize = 320;
 
@@ -313,7 +315,10 @@ impl Subject {
             accepted: message.accepted(),
             content: message.content(),
             size: envelope.size - envelope.prefix.len() as u64,
-            archive: envelope.list.and_then(|list| settings.list(list)?.settings().archive.clone()),
+            archive: envelope.subscribers_list().and_then(|list| {
+                let permalink = permalink_in(envelope.prefix).map(str::to_owned);
+                permalink.or_else(|| settings.list(list)?.settings().archive.clone())
+            }),
             from_stranger: settings.is_strangers(envelope.origin),
             beginning: None,
         }
@@ -348,6 +353,7 @@ fn gather(
             subject.sender = path;
         }
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
+        let is_archive = message.envelope().is_archive;
         let lines = failures
             .iter()
             .map(|failure| (failure, message.params(failure.id)))
@@ -359,7 +365,7 @@ fn gather(
                 status: status(failure),
                 host: failure.host.clone(),
                 diagnostic: (failure.code > 0).then(|| failure.reply()),
-                reason: reason(failure),
+                reason: reason(failure).or_else(|| is_archive.then(|| ARCHIVE.to_owned())),
                 until: None,
             })
             .collect();

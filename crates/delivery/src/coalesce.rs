@@ -16,6 +16,7 @@ use stentor_core::intake::{FateRecord, IntakeRefusal, Job};
 use stentor_core::memory::PIECE_BYTES;
 use stentor_core::own::{MessageIds, hand_in_last};
 use stentor_core::route::Route;
+use stentor_lists::permalink_in;
 use stentor_mail::Class;
 use stentor_mail::copy_request::StoredPrefix;
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
@@ -110,7 +111,7 @@ async fn digest(
     };
     let mut first_pass = Digest::new(&id.to_string());
     for post in posts {
-        first_pass.begin_post();
+        first_pass.begin_post(permalink_in(&post.prefix));
         read(core, post, |bytes| first_pass.push(bytes)).await?;
     }
     let plan = first_pass.plan(&spec)?;

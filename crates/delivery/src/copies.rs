@@ -37,7 +37,8 @@ const NOT_READABLE: Enhanced = Enhanced::new(5, 6, 0);
 pub fn render(core: &Core, settings: &Settings, assignment: &mut Assignment) -> Result<(), ContentError> {
     leave_out_author(core, assignment)?;
     let request = take_request(assignment)?;
-    if assignment.own.is_some() || assignment.len() != 1 {
+    // Archives get the post alone: nobody may unsubscribe them, and their bounces are no subscriber's.
+    if assignment.own.is_some() || assignment.is_archive || assignment.len() != 1 {
         return Ok(());
     }
     // Links are for mail of the sender's own, and anyone may write a sender. Who may make a request was checked when it

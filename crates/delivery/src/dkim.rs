@@ -81,7 +81,11 @@ async fn signature(
 fn valid_until_s(settings: &Settings, assignment: &Assignment) -> u64 {
     let list = Some(&*assignment.list).filter(|list| !list.is_empty());
     let class = if assignment.is_bulk { Class::Bulk } else { Class::Ordinary };
-    let lifetime_ms = settings.lifetime_ms_of(list, &assignment.sender, class);
+    let lifetime_ms = if assignment.is_archive {
+        settings.archive_lifetime_ms()
+    } else {
+        settings.lifetime_ms_of(list, &assignment.sender, class)
+    };
     assignment.accepted.saturating_add(lifetime_ms) / MS
 }
 

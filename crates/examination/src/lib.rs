@@ -27,7 +27,7 @@ use stentor_identity::{
     Check, DomainIdentity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, ReceivedReports, Rendered, Source,
     examine_domain, examine_source,
 };
-use stentor_lists::{List, OWN_FIELDS};
+use stentor_lists::{List, OWN_FIELDS, PostFields};
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
@@ -208,7 +208,9 @@ fn render_first_copy(config: &Config, domain: &str, list: Option<&List>, wanted:
     let post = list.map(|_| OWN_FIELDS.map(str::to_owned).to_vec());
     let mut edit = HeaderEdit::new(0, HeaderChanges { missing, post });
     let edited = edit.push(message, true);
-    let fields = list.map_or_else(Vec::new, |list| list.copy_fields(&edit.take_list_fields().replaced, None));
+    let removed = edit.take_list_fields().replaced;
+    let fields = PostFields { removed: &removed, author: None, message_id: edit.given_id() };
+    let fields = list.map_or_else(Vec::new, |list| list.copy_fields(fields));
     [link_fields(config, domain, list), fields, edited].concat()
 }
 

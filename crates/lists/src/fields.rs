@@ -11,8 +11,8 @@ const LINE_CHARS: usize = 78;
 const WORD_BYTES_MAX: usize = 45;
 /// Longest list identifier (RFC 2919 section 3).
 const LIST_ID_BYTES_MAX: usize = 255;
-/// Longest archive URL; with its field name it stays under the 998 octets of a line.
-const URL_BYTES_MAX: usize = 900;
+/// Longest URL of an archive or post; with its field name it stays under the 998 octets of a line.
+pub(crate) const URL_BYTES_MAX: usize = 900;
 
 /// Whether this is a valid list identifier: a label, a dot and a name space, in the characters of RFC 2919 section 2.
 pub fn is_list_id(text: &str) -> bool {
@@ -42,16 +42,21 @@ pub fn delivered_to_field(address: &Address) -> Vec<u8> {
 /// otherwise.
 pub(crate) fn mailto(address: &Address) -> String {
     let mut url = String::from("<mailto:");
-    for byte in address.as_str().bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~@+!$*'".contains(&byte) {
+    percent_encoded(address.as_str(), b"-._~@+!$*'", &mut url);
+    url.push('>');
+    url
+}
+
+/// Appends text to a URL, with all octets encoded but letters, digits and `plain`.
+pub(crate) fn percent_encoded(text: &str, plain: &[u8], url: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
             url.push(char::from(byte));
         } else {
             url.push('%');
             url.extend([byte >> 4, byte & 15].map(|nibble| char::from(b"0123456789ABCDEF"[usize::from(nibble)])));
         }
     }
-    url.push('>');
-    url
 }
 
 /// Returns a description as the tokens of a phrase: one quoted string, or encoded words if it is not ASCII.

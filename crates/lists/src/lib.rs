@@ -13,10 +13,12 @@
 mod author;
 mod fields;
 mod list;
+mod permalink;
 mod posting;
 pub mod subscribers;
 
 pub use author::{FromRewriting, PostAuthor};
 pub use fields::{delivered_to_field, is_archive_url, is_list_id};
-pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, PostingPolicy};
+pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, PostFields, PostingPolicy};
+pub use permalink::permalink_in;
 pub use posting::{check_delivered_to, check_received, check_sender};

@@ -8,6 +8,7 @@ use stentor_mime::field;
 
 use crate::author::{FromRewriting, ListAuthor, PostAuthor, append_rewritten};
 use crate::fields::{append, is_archive_url, is_list_id, mailto, phrase};
+use crate::permalink::{PermalinkTemplate, append_archived_at};
 
 /// Longest description of a list.
 pub const DESCRIPTION_CHARS_MAX: usize = 500;
@@ -47,6 +48,8 @@ pub struct ListSettings {
     pub description: String,
     /// URL of `List-Archive`.
     pub archive: Option<String>,
+    /// Template of a post's permalink, for `Archived-At`.
+    pub archived_at: Option<String>,
     pub rewrite_from: FromRewriting,
 }
 
@@ -64,6 +67,18 @@ pub struct ListError {
 pub struct List {
     settings: ListSettings,
     fields: Vec<u8>,
+    permalinks: Option<PermalinkTemplate>,
+}
+
+/// Parts of a post on which the fields of its copies depend.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PostFields<'a> {
+    /// Fields that were removed from it, because lists set them.
+    pub removed: &'a [u8],
+    /// Its author, if the list's address may replace it in From.
+    pub author: Option<PostAuthor<'a>>,
+    /// Value of its Message-ID.
+    pub message_id: Option<&'a str>,
 }
 
 impl List {
@@ -97,6 +112,11 @@ impl List {
         if let Some(url) = settings.archive.as_ref().filter(|url| !is_archive_url(url)) {
             fail("archive", format!("`{}` is not an http, https or ftp URL", url.escape_debug()));
         }
+        let permalinks = settings.archived_at.as_deref().map(PermalinkTemplate::parse).transpose();
+        let permalinks = permalinks.unwrap_or_else(|error| {
+            fail("archived_at", error.to_string());
+            None
+        });
         if let Some(owner) = &settings.owner
             && owner.as_str().eq_ignore_ascii_case(settings.address.as_str())
         {
@@ -112,7 +132,7 @@ impl List {
         }
         settings.list_id.make_ascii_lowercase();
         let fields = fields_of(&settings);
-        Ok(Self { settings, fields })
+        Ok(Self { settings, fields, permalinks })
     }
 
     pub fn settings(&self) -> &ListSettings {
@@ -128,13 +148,29 @@ impl List {
         &self.fields
     }
 
-    /// Returns the header fields that precede every copy of a post, if the fields `taken` were removed from it. The
-    /// list's own fields replace those; of the others the first of each name is kept. A `List-Id` is kept under another
-    /// name, since the list that set it recognises its posts by it. If the list's address is to be in From, its field
-    /// is among them; the post's must then be left out of the content.
-    pub fn copy_fields(&self, taken: &[u8], author: Option<PostAuthor<'_>>) -> Vec<u8> {
+    /// Returns the URL at which the archive shows a post with this Message-ID.
+    pub fn permalink(&self, message_id: &str) -> Option<String> {
+        self.permalinks.as_ref()?.of(message_id)
+    }
+
+    /// Returns `Archived-At` of a post with this Message-ID, a whole line, or nothing. Posts keep those of other lists
+    /// (RFC 5064 section 2.3).
+    pub fn archived_at_field(&self, message_id: Option<&str>) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let Some(url) = message_id.and_then(|id| self.permalink(id)) {
+            append_archived_at(&mut out, &url);
+        }
+        out
+    }
+
+    /// Returns the header fields that precede every copy of a post. The list's own fields replace those that were
+    /// removed from it; of the others the first of each name is kept. A `List-Id` is kept under another name, since the
+    /// list that set it recognises its posts by it. If the list's address is to be in From, its field is among them,
+    /// at the end; the post's must then be left out of the content.
+    pub fn copy_fields(&self, post: PostFields<'_>) -> Vec<u8> {
         let mut out = self.fields.clone();
-        for whole in field::lines(taken) {
+        out.extend_from_slice(&self.archived_at_field(post.message_id));
+        for whole in field::lines(post.removed) {
             let Some((name, _)) = field::split(whole) else { continue };
             if name.eq_ignore_ascii_case(LIST_ID.as_bytes()) {
                 out.extend_from_slice(FORMER_LIST_ID.as_bytes());
@@ -143,6 +179,13 @@ impl List {
                 out.extend_from_slice(whole);
             }
         }
+        out.extend_from_slice(&self.author_fields(post.author));
+        out
+    }
+
+    /// Returns the fields of copies that have the list's address in From, or nothing.
+    pub fn author_fields(&self, author: Option<PostAuthor<'_>>) -> Vec<u8> {
+        let mut out = Vec::new();
         let is_rewritten = |author: &PostAuthor<'_>| match self.settings.rewrite_from {
             FromRewriting::Never => false,
             FromRewriting::Dmarc => author.is_refused,
@@ -193,6 +236,7 @@ pub(crate) mod tests {
             precedence: Some("list".into()),
             description: "All the news".into(),
             archive: Some("https://lists.example.org/news/".into()),
+            archived_at: None,
             rewrite_from: FromRewriting::Dmarc,
         }
     }
@@ -234,9 +278,25 @@ pub(crate) mod tests {
             ("List-Archive: <1>\r\nLIST-ARCHIVE: <2>\r\n", "List-Archive: <1>\r\n"),
             ("List-Help: <h\u{f6}>\r\n", "List-Help: <h\u{f6}>\r\n"),
         ] {
-            let got = String::from_utf8(list.copy_fields(taken.as_bytes(), None)).unwrap();
+            let post = PostFields { removed: taken.as_bytes(), ..PostFields::default() };
+            let got = String::from_utf8(list.copy_fields(post)).unwrap();
             assert_eq!(got, format!("{own}{behind}"), "{taken}");
         }
+    }
+
+    #[test]
+    fn each_post_has_its_permalink() {
+        let archived_at = Some("https://lists.example.org/news/{message_id}/".into());
+        let list = List::new(ListSettings { archived_at, ..settings() }).unwrap();
+        let fields = |message_id| {
+            let fields = list.copy_fields(PostFields { message_id, ..PostFields::default() });
+            String::from_utf8(fields[list.header_fields().len()..].to_vec()).unwrap()
+        };
+        assert_eq!(
+            fields(Some("<1/2@x.example>")),
+            "Archived-At: <https://lists.example.org/news/1%2F2@x.example/>\r\n"
+        );
+        assert_eq!((fields(None), fields(Some("<..>"))), (String::new(), String::new()));
     }
 
     #[test]
@@ -244,7 +304,7 @@ pub(crate) mod tests {
         let copy = |rewrite_from, is_refused| {
             let list = List::new(ListSettings { rewrite_from, ..settings() }).unwrap();
             let author = PostAuthor { from: b"From: Ann <a@x.example>\r\n", has_reply_to: true, is_refused };
-            let fields = list.copy_fields(b"", Some(author));
+            let fields = list.copy_fields(PostFields { author: Some(author), ..PostFields::default() });
             String::from_utf8(fields[list.header_fields().len()..].to_vec()).unwrap()
         };
         let lists = "From: \"Ann via news\" <news@lists.example.org>\r\nX-Original-From: Ann <a@x.example>\r\n";
@@ -276,12 +336,13 @@ pub(crate) mod tests {
             precedence: Some("a b".into()),
             description: "a\r\nBcc: x@y".into(),
             archive: Some("news".into()),
+            archived_at: Some("https://lists.example.org/".into()),
             post: PostingPolicy::Named(Vec::new()),
             ..settings()
         };
         let errors = List::new(wrong).unwrap_err();
         let settings: Vec<&str> = errors.iter().map(|error| error.setting).collect();
-        assert_eq!(settings, ["list_id", "precedence", "description", "archive", "post"]);
+        assert_eq!(settings, ["list_id", "precedence", "description", "archive", "archived_at", "post"]);
         assert!(errors[0].message.starts_with("`news\\r\\nBcc: x` is not a valid list identifier"));
     }
 }

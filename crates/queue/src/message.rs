@@ -182,6 +182,7 @@ impl Message {
             require_tls: envelope.require_tls,
             merge_bytes: envelope.merge_bytes,
             is_transactional: envelope.is_transactional,
+            is_archive: envelope.is_archive,
             recipients,
         }
     }
@@ -280,6 +281,11 @@ impl Message {
 
     pub fn list(&self) -> Option<&str> {
         self.envelope().list
+    }
+
+    /// The list whose subscribers get the message. `None` also for a copy for a list's archives.
+    pub fn subscribers_list(&self) -> Option<&str> {
+        self.envelope().subscribers_list()
     }
 
     /// Octets on the wire, prefix included.

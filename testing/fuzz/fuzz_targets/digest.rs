@@ -10,7 +10,7 @@ fuzz_target!(|data: &[u8]| {
     let posts: Vec<&[u8]> = bytes.split(|b| *b == 0xff).take(20).collect();
     let mut digest = Digest::new("0CX8M4H00000");
     for post in &posts {
-        digest.begin_post();
+        digest.begin_post(None);
         post.chunks(step).for_each(|piece| digest.push(piece));
     }
     let form = if flags & 1 == 0 { Form::Mime } else { Form::Plain };

@@ -65,6 +65,7 @@ impl Walk {
     fn begin(hub: &Hub, selection: &Selection, after: Option<MessageId>, now: Ms) -> Result<Walk, Problem> {
         let ids = (!selection.ids.is_empty()).then(|| {
             let mut ids = selection.ids.clone();
+            ids.extend(selection.ids.iter().flat_map(|id| hub.store.withheld_archive_copies(*id)));
             ids.sort_unstable();
             ids.dedup();
             ids

@@ -95,6 +95,7 @@ impl Walk {
         let until = if as_of.next.wrapping_sub(next) <= end.wrapping_sub(next) { as_of.next } else { next };
         let ids = (!selection.ids.is_empty()).then(|| {
             let mut ids = selection.ids.clone();
+            ids.extend(selection.ids.iter().flat_map(|id| hub.store.withheld_archive_copies(*id)));
             ids.sort_unstable();
             ids.dedup();
             ids

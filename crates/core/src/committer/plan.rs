@@ -146,7 +146,8 @@ impl<L: Log> Committer<L> {
         }
         if let Some(assigned) = assigned {
             // No other caller has set it yet.
-            let ids = accepts.iter().map(|accepted| AssignedId {
+            let of_people = accepts.iter().filter(|accepted| !accepted.accept.is_archive);
+            let ids = of_people.map(|accepted| AssignedId {
                 id: accepted.accept.id,
                 recipients: accepted.accept.recipients.len() as u64,
                 list: accepted.accept.list.as_deref().map(Into::into),
@@ -237,6 +238,7 @@ impl<L: Log> Committer<L> {
             require_tls: envelope.require_tls,
             merge_bytes: octets.merge,
             is_transactional: envelope.is_transactional,
+            is_archive: envelope.is_archive,
         })
     }
 

@@ -144,7 +144,8 @@ impl Live {
         };
         add(&self.totals);
         if self.filters.are_there() {
-            self.filters.each(|filter| filter.is_of(accept.list.as_deref(), None).then(|| add(&filter.totals)));
+            let list = accept.list.as_deref().filter(|_| !accept.is_archive);
+            self.filters.each(|filter| filter.is_of(list, None).then(|| add(&filter.totals)));
         }
     }
 

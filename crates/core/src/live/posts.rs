@@ -319,7 +319,7 @@ impl RunningPosts {
 
     /// Follows a message that became durable (`is_new`), or is live at the start.
     pub fn follow(&mut self, no: MessageNo, message: &Message, is_new: bool) {
-        if message.is_report() || message.list().is_none() && message.total() < RECIPIENTS_MIN {
+        if message.is_report() || message.subscribers_list().is_none() && message.total() < RECIPIENTS_MIN {
             return;
         }
         let noted = if is_new { self.posts.noted(message.content()) } else { PostNotes::default() };

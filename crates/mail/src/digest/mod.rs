@@ -78,6 +78,8 @@ struct Post {
     /// UTF-8 in the header section (RFC 6532).
     global: bool,
     entry: Entry,
+    /// Where it can be read.
+    permalink: Option<String>,
 }
 
 /// The first pass; see the module documentation.
@@ -110,11 +112,11 @@ impl Digest {
         }
     }
 
-    /// Begins the next post; later pushes belong to it.
-    pub fn begin_post(&mut self) {
+    /// Begins the next post; later pushes belong to it. `permalink`: where it can be read, for the table of contents.
+    pub fn begin_post(&mut self, permalink: Option<&str>) {
         self.end_post();
         self.too_many |= self.posts.len() == POSTS_MAX;
-        self.posts.push(Post::default());
+        self.posts.push(Post { permalink: permalink.map(clean), ..Post::default() });
     }
 
     /// Takes octets of the post, in pieces of any size, as on the wire: header section, empty line, body.
@@ -245,6 +247,9 @@ impl Digest {
             let _ = write!(text, "{:4}. ", no + 1);
             post.entry.write(&mut text);
             text.push_str("\r\n");
+            if let Some(permalink) = &post.permalink {
+                let _ = write!(text, "      {permalink}\r\n");
+            }
         }
         text
     }

@@ -21,7 +21,7 @@ fn build(posts: &[Vec<u8>], form: Form, sizes: &[usize]) -> Result<(Vec<u8>, Pla
     let mut sizes = sizes.iter().copied().cycle();
     let mut digest = Digest::new("0CX8M4H00000");
     for post in posts {
-        digest.begin_post();
+        digest.begin_post(None);
         let mut rest = post.as_slice();
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(sizes.next().unwrap().clamp(1, rest.len()));
@@ -184,13 +184,25 @@ fn limits() {
 #[test]
 fn nothing_given_leaves_its_field() {
     let mut digest = Digest::new("x\r\ny\"");
-    digest.begin_post();
+    digest.begin_post(None);
     digest.push(&post("a\r\n\tb", "x\r\n"));
     let odd = Spec { list: "a\r\nBcc: x", archive: Some("h\r\n\r\nx"), ..spec(Form::Plain) };
     let plan = digest.plan(&odd).unwrap();
     let (header, body) = halves(plan.before(0));
     assert!(header.lines().all(|line| !line.starts_with("Bcc")), "{header}");
     assert!(String::from_utf8_lossy(body).contains("1. a b (Ann)"));
+}
+
+#[test]
+fn the_contents_have_permalinks() {
+    let mut digest = Digest::new("x");
+    for (subject, permalink) in [("one", Some("https://l.example/1@x/")), ("two", None)] {
+        digest.begin_post(permalink);
+        digest.push(&post(subject, "x\r\n"));
+    }
+    let plan = digest.plan(&spec(Form::Mime)).unwrap();
+    let head = String::from_utf8_lossy(plan.before(0)).into_owned();
+    assert!(head.contains("   1. one (Ann)\r\n      https://l.example/1@x/\r\n   2. two (Ann)\r\n"), "{head}");
 }
 
 #[test]

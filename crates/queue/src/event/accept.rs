@@ -76,6 +76,8 @@ pub struct Accept {
     pub merge_bytes: u64,
     /// A person asked for this mail: only suppressions for all mail apply.
     pub is_transactional: bool,
+    /// A post's copy for the archives of `list`; its recipients are not subscribers.
+    pub is_archive: bool,
 }
 
 impl Accept {
@@ -95,6 +97,7 @@ impl Accept {
             require_tls: self.require_tls,
             merge_bytes: self.merge_bytes,
             is_transactional: self.is_transactional,
+            is_archive: self.is_archive,
         }
     }
 
@@ -124,6 +127,7 @@ impl Accept {
             require_tls: false,
             merge_bytes: 0,
             is_transactional: false,
+            is_archive: false,
         }
     }
 }
@@ -283,6 +287,7 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventErr
         require_tls: envelope.require_tls,
         merge_bytes: envelope.merge_bytes,
         is_transactional: envelope.is_transactional,
+        is_archive: envelope.is_archive,
     };
     Ok((accept, head.flags.is_held()))
 }

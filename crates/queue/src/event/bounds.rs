@@ -148,6 +148,7 @@ mod tests {
                 eight_bit: true, smtputf8: true, ret: Some(Ret::Full), envid: Some(envid.clone()), params: params.clone(), origin: origin.clone(),
                 message_id: message_id.clone(), message_id_at: at.then_some(MessageIdAt { offset: u32::MAX, len: u32::MAX }), is_report: true,
                 given_sender: Some(given.clone()), held_by: Some(held.clone()), require_tls: true, merge_bytes: u64::MAX, is_transactional: true,
+                is_archive: true,
             };
             prop_assert!(bytes(|buffer| encode_accept(buffer, &accept)) <= most);
             let by = Some(sender.as_str());

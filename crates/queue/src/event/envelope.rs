@@ -51,6 +51,8 @@ pub struct Envelope<'a> {
     pub merge_bytes: u64,
     /// A person asked for this mail: only suppressions for all mail apply.
     pub is_transactional: bool,
+    /// A post's copy for the archives of `list`; its recipients are not subscribers.
+    pub is_archive: bool,
 }
 
 /// Flag bits of the packed form.
@@ -58,11 +60,17 @@ const REQUIRE_TLS: u64 = 1;
 /// The length of the merge values follows.
 const MERGE: u64 = 2;
 const TRANSACTIONAL: u64 = 4;
+const ARCHIVE: u64 = 8;
 
 impl<'a> Envelope<'a> {
     /// The senders by which people refer to the message.
     pub fn senders(&self) -> Senders<'a> {
         Senders { envelope: self.sender, given: self.given_sender }
+    }
+
+    /// The list whose subscribers get the message. `None` also for a copy for a list's archives.
+    pub fn subscribers_list(&self) -> Option<&'a str> {
+        self.list.filter(|_| !self.is_archive)
     }
 
     /// Whether the message asks that its copies differ, so that none is for two recipients.
@@ -82,7 +90,8 @@ impl<'a> Envelope<'a> {
         let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
         let flags = flag(self.require_tls, REQUIRE_TLS)
             | flag(self.merge_bytes > 0, MERGE)
-            | flag(self.is_transactional, TRANSACTIONAL);
+            | flag(self.is_transactional, TRANSACTIONAL)
+            | flag(self.is_archive, ARCHIVE);
         let has_more = self.given_sender.is_some() || self.held_by.is_some() || flags != 0;
         // An empty position: more fields follow, but there is no Message-ID in the content.
         if let Some(at) = self.message_id_at.or(has_more.then_some(MessageIdAt { offset: 0, len: 0 })) {
@@ -125,6 +134,7 @@ impl<'a> Envelope<'a> {
             let flags = r.varint()?;
             envelope.require_tls = flags & REQUIRE_TLS != 0;
             envelope.is_transactional = flags & TRANSACTIONAL != 0;
+            envelope.is_archive = flags & ARCHIVE != 0;
             if flags & MERGE != 0 {
                 envelope.merge_bytes = r.varint()?;
             }

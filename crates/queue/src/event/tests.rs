@@ -18,7 +18,7 @@ pub fn id_set() -> impl Strategy<Value = IdSet> {
 fn accept() -> impl Strategy<Value = Accept> {
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>(), 0u64..1 << 56);
     let texts = (".{0,40}", option::of(".{0,20}"), option::of(".{0,20}"), "(.{0,60}|)", ".{0,20}");
-    let flags = (any::<[bool; 7]>(), option::of(any::<bool>()));
+    let flags = (any::<[bool; 8]>(), option::of(any::<bool>()));
     let param = (any::<u32>(), option::of(0u8..16), option::of(".{0,30}"));
     let more = (option::of(".{0,20}"), option::of(".{0,40}"));
     (numbers, texts, flags, id_set(), vec(any::<u8>(), 0..50), vec(param, 0..4), more).prop_map(
@@ -60,6 +60,7 @@ fn accept() -> impl Strategy<Value = Accept> {
                 require_tls: bits[4],
                 merge_bytes: if bits[5] { u64::from(id as u32) } else { 0 },
                 is_transactional: bits[6],
+                is_archive: bits[7],
             }
         },
     )
@@ -277,6 +278,7 @@ fn bytes_of_messages_are_as_documented() {
         require_tls: false,
         merge_bytes: 0,
         is_transactional: false,
+        is_archive: false,
     };
     let envelope = b"\xe8\x07\x03s@x\x02l\x01P\x00\x01m\x01o";
     let expected = |flags: u8, envelope: &[u8]| {
@@ -297,6 +299,9 @@ fn bytes_of_messages_are_as_documented() {
     let transactional = Accept { is_transactional: true, ..required.clone() };
     let with_class = [envelope, b"\x00\x00\x00\x00\x05".as_slice()].concat();
     assert_eq!(bytes(&Event::Accept(Box::new(transactional))), expected(0x23, &with_class));
+    let archived = Accept { is_archive: true, ..required.clone() };
+    let for_archive = [envelope, b"\x00\x00\x00\x00\x09".as_slice()].concat();
+    assert_eq!(bytes(&Event::Accept(Box::new(archived))), expected(0x23, &for_archive));
     let merged = Accept { merge_bytes: 5, ..required };
     let with_values = [envelope, b"\x00\x00\x00\x00\x03\x05".as_slice()].concat();
     assert_eq!(bytes(&Event::Accept(Box::new(merged))), expected(0x23, &with_values));

@@ -11,6 +11,9 @@ use crate::idset::IdSet;
 use crate::message::Message;
 use crate::{queue_only, standing_bounces};
 
+/// Messages after a post among which its copies for archives are: the envelopes of one message.
+const ARCHIVE_COPIES_SEARCHED: usize = 256;
+
 /// A message for `stentor queue`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary<'a> {
@@ -61,6 +64,27 @@ impl Store {
     /// Messages with numbers from `first` on, cyclically, and before `until`; none if the two are equal.
     pub fn messages_between(&self, first: u32, until: u32) -> impl Iterator<Item = (MessageNo, &Message)> {
         self.messages.between(first, until)
+    }
+
+    /// Returns the copies for archives that are withheld with a post: held like it, or in the quarantine. They were
+    /// accepted together with it, so they are among the next messages.
+    pub fn withheld_archive_copies(&self, post: MessageId) -> Vec<MessageId> {
+        let copies = |of: &Message, next: &mut dyn Iterator<Item = &Message>| {
+            let is_copy = |other: &&Message| {
+                other.content() == of.content() && other.envelope().is_archive && other.list() == of.list()
+            };
+            next.take(ARCHIVE_COPIES_SEARCHED).filter(is_copy).map(Message::id).collect()
+        };
+        if let Some(no) = self.no_of(post) {
+            let Some(post) = self.message(no).filter(|post| post.is_held() && post.list().is_some()) else {
+                return Vec::new();
+            };
+            let first = no.0.wrapping_add(1);
+            let until = first.wrapping_add(ARCHIVE_COPIES_SEARCHED as u32);
+            return copies(post, &mut self.messages_between(first, until).map(|(_, message)| message));
+        }
+        let Some(of) = self.in_quarantine(post) else { return Vec::new() };
+        copies(of, &mut self.quarantined(Some(post)))
     }
 
     /// Octets of all queued messages on the wire; a content counts once per envelope.

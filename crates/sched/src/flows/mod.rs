@@ -1,6 +1,6 @@
-//! Flows: mail that shares a turn. A flow is a list, a sender's domain among other bulk mail, or all ordinary mail with
-//! the same rules. Each flow has its sources, weight, lifetimes, and its own line of sites that need a connection, so
-//! that a large list cannot starve a small one.
+//! Flows: mail that shares a turn. A flow is a list, the copies for its archives, a sender's domain among other bulk
+//! mail, or all ordinary mail with the same rules. Each flow has its sources, weight, lifetimes, and its own line of
+//! sites that need a connection, so that a large list cannot starve a small one.
 //!
 //! Promise: mail of a list or sender with a setting (rules, suspension, queue-only) is in a flow of its own, however
 //! many flows there are. Ordinary senders without a setting share one flow, and so do further bulk senders and lists
@@ -75,7 +75,7 @@ impl QueueOnlyFlows {
 
     /// Whether a flow is queue-only, and the sources for its mail: those that are not queue-only, if any.
     fn of(&self, class: usize, key: Option<&FlowKey>, sources: SourceSet) -> (bool, SourceSet) {
-        let is_list = matches!(key, Some(FlowKey::List(name)) if self.lists.contains(name));
+        let is_list = matches!(key, Some(FlowKey::List(name) | FlowKey::Archive(name)) if self.lists.contains(name));
         let open = sources.0 & self.sources_all.0 & !self.sources.0;
         let is_shut = self.sources.0 != 0 && open == 0;
         let sources = if self.sources.0 == 0 || is_shut { sources } else { SourceSet(open) };
@@ -123,8 +123,22 @@ impl Default for FlowRules {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum FlowKey {
     List(Arc<str>),
+    /// Copies of a list's posts for its archives: digests, suspensions of subscribers and the list's lifetime do not
+    /// concern them.
+    Archive(Arc<str>),
     /// A sender's domain.
     Sender(Arc<str>),
+}
+
+impl FlowKey {
+    /// The key, and that of its archives if it is a list.
+    fn with_archive(&self) -> impl Iterator<Item = FlowKey> + use<> {
+        let archive = match self {
+            FlowKey::List(list) => Some(FlowKey::Archive(list.clone())),
+            FlowKey::Archive(_) | FlowKey::Sender(_) => None,
+        };
+        std::iter::once(self.clone()).chain(archive)
+    }
 }
 
 pub struct Flow {
@@ -227,6 +241,7 @@ impl Flows {
     pub fn keep(&mut self, kept: QueueOnlyFlows) {
         for list in &kept.lists {
             self.note_setting(&FlowKey::List(list.clone()));
+            self.note_setting(&FlowKey::Archive(list.clone()));
         }
         for flow in &mut self.list {
             (flow.is_queue_only, flow.sources) = kept.of(flow.class, flow.key.as_ref(), flow.rules.sources);
@@ -240,6 +255,7 @@ impl Flows {
     pub fn of(&mut self, message: &Message, class: usize) -> FlowNo {
         let envelope = message.envelope();
         let key = match envelope.list {
+            Some(list) if envelope.is_archive => FlowKey::Archive(list.into()),
             Some(list) => FlowKey::List(list.into()),
             None if class == ORDINARY && self.rules.is_empty() && self.suspended_keys.is_empty() => {
                 return class as FlowNo;
@@ -268,7 +284,7 @@ impl Flows {
 
     /// Whether an operator or the configuration has a setting for a list's or sender's mail.
     fn has_setting(&self, key: &FlowKey) -> bool {
-        let is_kept = matches!(key, FlowKey::List(name) if self.kept.lists.contains(name));
+        let is_kept = matches!(key, FlowKey::List(name) | FlowKey::Archive(name) if self.kept.lists.contains(name));
         is_kept || self.rules.contains_key(key) || self.suspended_keys.contains_key(key)
     }
 
@@ -311,15 +327,20 @@ impl Flows {
         }
     }
 
+    /// Suspends a list or sender. The copies for a list's archives wait with it.
     pub fn suspend(&mut self, key: &FlowKey) {
-        self.note_setting(key);
-        self.suspended_keys.insert(key.clone(), ());
-        self.change(key, |flow, _| flow.suspended = true);
+        for key in key.with_archive() {
+            self.note_setting(&key);
+            self.change(&key, |flow, _| flow.suspended = true);
+            self.suspended_keys.insert(key, ());
+        }
     }
 
     pub fn resume(&mut self, key: &FlowKey) {
-        self.suspended_keys.remove(key);
-        self.change(key, |flow, _| flow.suspended = false);
+        for key in key.with_archive() {
+            self.suspended_keys.remove(&key);
+            self.change(&key, |flow, _| flow.suspended = false);
+        }
     }
 
     /// Changes the flows of a list or sender, one in each class.

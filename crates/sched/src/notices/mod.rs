@@ -88,7 +88,7 @@ impl Notices {
     fn watch_post(state: &mut SchedState, store: &Store, no: MessageNo, now: Ms) {
         let Some(message) = store.message(no) else { return };
         if message.pending().len() > 1
-            && message.list().is_some()
+            && message.subscribers_list().is_some()
             && let Some(active) = state.messages.begin(no)
         {
             active.extra.get_or_insert_default().pending_before = message.pending().len() as u32;

@@ -59,7 +59,7 @@ impl Scheduler {
         match keeper {
             Keeper::SuspendedSite(site) => self.site_name(site).map(|name| format!("site:{name}")),
             Keeper::SuspendedFlow(flow) => match self.state.flows.list.get(flow as usize)?.key.as_ref()? {
-                FlowKey::List(name) => Some(format!("list:{name}")),
+                FlowKey::List(name) | FlowKey::Archive(name) => Some(format!("list:{name}")),
                 FlowKey::Sender(domain) => Some(format!("sender:{domain}")),
             },
             _ => None,

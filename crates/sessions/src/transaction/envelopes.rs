@@ -261,7 +261,7 @@ impl Transaction {
         let relayed = self.relayed(class, end);
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
         let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
-        let (list_fields, author) = (&self.list_fields, self.post_author());
+        let (list_fields, post) = (&self.list_fields, self.post_fields(&end.facts));
         let to = |(address, AcceptedRcpt { params, hop, .. })| {
             let route = Route { hop, ..Route::default() };
             EnvelopeRcpt { address, route, params }
@@ -284,7 +284,7 @@ impl Transaction {
                         sender: list.settings().bounces.as_str().to_owned(),
                         class: Class::Bulk,
                         list: Some(name.to_string()),
-                        prefix: [relayed.prefix, list.copy_fields(&list_fields.replaced, author)].concat(),
+                        prefix: [relayed.prefix, list.copy_fields(post)].concat(),
                         ret: Some(Ret::Headers),
                         envid: None,
                         taken,
@@ -339,6 +339,7 @@ impl Transaction {
             is_report: false,
             require_tls: self.mail.requiretls,
             is_transactional: self.is_transactional,
+            is_archive: false,
             given_sender: None,
             held_by: self.wishes.hold.clone(),
             is_quarantined: false,
@@ -442,7 +443,7 @@ fn quarantined_lists(rcpts: &policy::Recipients<AcceptedRcpt>) -> Vec<(Arc<str>,
 /// Returns the sender's TLS wish, as far as it decides where copies go. A list's copies use REQUIRETLS as the post does
 /// (RFC 8689 section 6), but a poster cannot weaken the list operator's requirements. Without a sender, REQUIRETLS is
 /// only for hosts that offer it (section 5). If published policies are not looked up, there is nothing to weaken.
-fn wish(settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wish {
+pub(super) fn wish(settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wish {
     let asks = |requirement: &Requirement| {
         let strength = requirement.strength();
         strength.asks_dane() || strength.asks_sts()

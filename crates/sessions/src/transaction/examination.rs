@@ -21,6 +21,7 @@ use stentor_core::{Core, Settings};
 use stentor_dkim::MessageHash;
 use stentor_examination::{OutgoingPost, refusals};
 use stentor_identity::IdentityFinding;
+use stentor_lists::permalink_in;
 use stentor_mail::reply::{Enhanced, Reply};
 use tokio::time::Instant;
 
@@ -39,6 +40,8 @@ pub(super) struct UnfitPost {
     /// `None`: mail of the sender to others than lists.
     pub list: Option<Arc<str>>,
     pub findings: Vec<IdentityFinding>,
+    /// Where its list's archive will show it.
+    pub permalink: Option<String>,
 }
 
 /// Envelopes that are examined together.
@@ -114,7 +117,10 @@ impl Transaction {
                 tracing::warn!(message = %self.id, list = list.as_deref().unwrap_or_default(),
                     "held, since large receivers would refuse it: {}: {}; next: {}", one.subject, one.what, one.next);
             }
-            unfit.push(UnfitPost { list, findings });
+            let mut of_list =
+                envelopes.iter().filter(|envelope| list.is_some() && envelope.list.as_deref() == list.as_deref());
+            let permalink = of_list.find_map(|envelope| permalink_in(&envelope.prefix)).map(str::to_owned);
+            unfit.push(UnfitPost { list, findings, permalink });
         }
         if !unfit.is_empty() && !self.is_of_trusted() && core.with(|hub, _| hub.store.held()) >= HELD_MAX {
             return Err(MANY_HELD);

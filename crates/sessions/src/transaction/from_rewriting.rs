@@ -8,7 +8,7 @@
 use stentor_config::{DmarcAction, ListConfig};
 use stentor_core::{Core, Settings};
 use stentor_dkim::MessageHash;
-use stentor_lists::{FromRewriting, OWN_FIELDS, PostAuthor};
+use stentor_lists::{FromRewriting, OWN_FIELDS, PostAuthor, PostFields};
 use stentor_mail::address::normalise_domain;
 use stentor_mail::headers::HeaderFacts;
 use stentor_message_auth::{AuthResults, Disposition};
@@ -89,6 +89,15 @@ impl Transaction {
     pub(super) fn post_author(&self) -> Option<PostAuthor<'_>> {
         let StoredAuthor { from, has_reply_to } = self.author.as_ref()?;
         Some(PostAuthor { from, has_reply_to: *has_reply_to, is_refused: self.is_from_refused })
+    }
+
+    /// Returns the parts of a post on which the fields of lists' copies depend.
+    pub(super) fn post_fields<'a>(&'a self, facts: &'a HeaderFacts) -> PostFields<'a> {
+        PostFields {
+            removed: &self.list_fields.replaced,
+            author: self.post_author(),
+            message_id: facts.message_id.as_deref(),
+        }
     }
 
     /// Lets copies come from the list, unless the post is not from its author: the list does not vouch for that.

@@ -18,10 +18,13 @@ use stentor_smtp::server::EndOfData;
 use super::Transaction;
 
 impl Transaction {
-    /// Whether Date and Message-ID are added: always for users' messages (RFC 6409 section 8), and for those of other
-    /// trusted clients unless the operator disables it.
+    /// Whether Date and Message-ID are added: always for users' messages (RFC 6409 section 8), for those of other
+    /// trusted clients unless the operator disables it, and for posts if some list is archived: archives identify posts
+    /// by them.
     fn is_completed(&self, settings: &Settings) -> bool {
-        self.submitted.is_some() || self.is_of_trusted() && settings.config.listen.adds_missing_headers
+        self.submitted.is_some()
+            || self.is_of_trusted() && settings.config.listen.adds_missing_headers
+            || settings.completes_posts && !self.rcpts.lists().is_empty()
     }
 
     /// Returns the editor of its header.

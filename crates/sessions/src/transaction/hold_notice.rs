@@ -25,6 +25,8 @@ use super::examination::UnfitPost;
 const NOTICES_WAIT: Duration = Duration::from_secs(10);
 /// Octets of a name or reason that others may choose.
 const TEXT_BYTES_MAX: usize = 500;
+/// Octets of a permalink; with its indent it is a line of a message.
+const URL_BYTES_MAX: usize = 900;
 /// Messages and findings in a notice.
 const MESSAGES_MAX: usize = 20;
 const FINDINGS_MAX: usize = 20;
@@ -154,6 +156,13 @@ fn text(sender: &str, of: &PostsOfReader<'_>, ids: &[AssignedId]) -> String {
         if more > 0 {
             let _ = write!(out, "\r\n  and {more} more, which are in the log\r\n");
         }
+        if let Some(permalink) = &post.permalink {
+            let _ = write!(
+                out,
+                "\r\n  Once released, the archive shows it at\r\n  {}\r\n",
+                printable(permalink, URL_BYTES_MAX)
+            );
+        }
         messages.extend(ids.iter().filter(|one| one.is_held && one.list.as_deref() == post.list.as_deref()));
     }
     out.push_str("\r\nCorrect the fault or accept it, then release or remove the post:\r\n\r\n");
@@ -196,7 +205,8 @@ mod tests {
             what: "the domain has no SPF\r\nrecord".to_owned(),
             next: "publish one".to_owned(),
         };
-        UnfitPost { list: list.map(Arc::from), findings: vec![finding; findings] }
+        let permalink = list.map(|list| format!("https://l.example/{list}/1@x"));
+        UnfitPost { list: list.map(Arc::from), findings: vec![finding; findings], permalink }
     }
 
     #[test]
@@ -218,6 +228,7 @@ mod tests {
         for part in [
             "A post from <ann\\x07@shop.example> was accepted but",
             "List news:\r\n\r\n  - example.org: the domain has no SPF\\x0d\\x0arecord (spf_missing)\r\n    next: publish one",
+            "Once released, the archive shows it at\r\n  https://l.example/news/1@x\r\n",
             "Mail from shop.example:",
             "and 2 more, which are in the log",
             "stentor release --id 000000000001\r\n",

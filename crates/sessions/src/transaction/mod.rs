@@ -6,6 +6,7 @@
 //! (docs/design/decisions/0004-strangers.md).
 
 mod added;
+mod archives;
 mod authentication;
 mod body;
 mod by_content;
@@ -536,6 +537,7 @@ impl Transaction {
             }
             Ok(mut envelopes) => match Box::pin(self.hold_unfit(core, settings, &mut envelopes, end.size)).await {
                 Ok(unfit) => {
+                    self.archive(settings, &mut envelopes, &end.facts);
                     self.hold_notices = self.pending_notices(unfit);
                     intern_ahead(core, envelopes).await.map_err(IntakeRefusal::reply)
                 }

@@ -212,8 +212,7 @@ impl Transaction {
             let list = settings.list(envelope.list.as_deref().unwrap_or_default());
             match list.filter(|_| matches!(envelope.recipients, EnvelopeRecipients::List)) {
                 Some(list) => {
-                    let (base, fields) =
-                        (self.added.clone(), list.copy_fields(&self.list_fields.replaced, self.post_author()));
+                    let (base, fields) = (self.added.clone(), list.copy_fields(self.post_fields(facts)));
                     posts.push_back(Post { list: list.name().clone(), envelope, base, fields, is_within: false });
                 }
                 None => all.push(envelope),
@@ -269,8 +268,11 @@ impl Transaction {
                 match self.enter(core, settings, &list, &post.list, facts)? {
                     Entry::Post => {
                         let fields = settings.list(&list);
-                        let fields = fields.map(|one| one.copy_fields(&self.list_fields.replaced, self.post_author()));
-                        posts.extend(fields.and_then(|fields| within(settings, &post, &list, fields)));
+                        let fields = fields.map(|one| one.copy_fields(self.post_fields(facts)));
+                        let message_id = facts.message_id.as_deref();
+                        posts.extend(fields.and_then(|fields| {
+                            within(settings, &post, NestedPost { list: &list, fields, message_id })
+                        }));
                     }
                     Entry::Loop(why) => {
                         tracing::warn!(message = %self.id, within = %post.list, %list, "list skipped: {why}");
@@ -459,11 +461,21 @@ enum Entry {
     Refused(Reply),
 }
 
-/// Builds the post for a nested list; `replaced`: the list fields removed from it.
-fn within(settings: &Settings, above: &Post, list: &Arc<str>, fields: Vec<u8>) -> Option<Post> {
-    let within = settings.list(list)?.settings();
-    let passed = address_of(settings, &above.list).map(|above| delivered_to_field(&above));
-    let base = [above.base.as_slice(), &passed.unwrap_or_default()].concat();
+/// A post for a list within another.
+struct NestedPost<'a> {
+    list: &'a Arc<str>,
+    /// The fields of the list.
+    fields: Vec<u8>,
+    message_id: Option<&'a str>,
+}
+
+/// Builds the post for a nested list. It keeps the permalink of the list above (RFC 5064 section 2.3).
+fn within(settings: &Settings, above: &Post, nested: NestedPost<'_>) -> Option<Post> {
+    let NestedPost { list, fields, message_id } = nested;
+    let (outer, within) = (settings.list(&above.list), settings.list(list)?.settings());
+    let passed = outer.map(|outer| delivered_to_field(&outer.settings().address)).unwrap_or_default();
+    let permalink = outer.map(|outer| outer.archived_at_field(message_id)).unwrap_or_default();
+    let base = [above.base.as_slice(), &permalink, &passed].concat();
     let why = format!("list {list} within list {}", above.list);
     let envelope = NewEnvelope {
         sender: within.bounces.as_str().to_owned(),
@@ -498,12 +510,18 @@ fn failing(address: Address, reply: Reply) -> EnvelopeRcpt {
 
 #[cfg(test)]
 mod tests {
+    use stentor_lists::PostFields;
+
     use super::*;
 
     #[test]
     fn a_post_goes_on_with_what_was_prepended_and_the_inner_lists_fields() {
-        let list =
-            |name: &str| format!("[lists.{name}]\naddress = \"{name}@lists.test\"\nsubscribers = \"/dev/null\"\n");
+        let list = |name: &str| {
+            format!(
+                "[lists.{name}]\naddress = \"{name}@lists.test\"\nsubscribers = \"/dev/null\"\n\
+                 archived_at = \"https://{name}.test/{{message_id}}\"\n"
+            )
+        };
         let text = format!("[domains]\nlocal = [\"lists.test\"]\n{}{}", list("all"), list("sub"));
         let config = stentor_config::check_text(std::path::Path::new("stentor.toml"), &text);
         let settings = Settings::new(config.unwrap_or_else(|found| panic!("{text}\n{found:?}")), None);
@@ -516,11 +534,13 @@ mod tests {
         };
         let replaced = b"List-Id: <p.example>\r\nList-Post: <x>\r\nList-Archive: <1>\r\n";
         let sub: Arc<str> = "sub".into();
-        let fields = settings.list(&sub).unwrap().copy_fields(replaced, None);
-        let post = within(&settings, &above, &sub, fields).unwrap();
-        let base = "X-Rule: kept\r\nDelivered-To: all@lists.test\r\n";
+        let message_id = Some("<1@test>");
+        let fields = PostFields { removed: replaced, author: None, message_id };
+        let fields = settings.list(&sub).unwrap().copy_fields(fields);
+        let post = within(&settings, &above, NestedPost { list: &sub, fields, message_id }).unwrap();
+        let base = "X-Rule: kept\r\nArchived-At: <https://all.test/1@test>\r\nDelivered-To: all@lists.test\r\n";
         let fields = "List-Id: <sub.lists.test>\r\nList-Post: <mailto:sub@lists.test>\r\nPrecedence: list\r\n\
-                      X-Original-List-Id: <p.example>\r\nList-Archive: <1>\r\n";
+                      Archived-At: <https://sub.test/1@test>\r\nX-Original-List-Id: <p.example>\r\nList-Archive: <1>\r\n";
         assert_eq!(String::from_utf8_lossy(&post.base), base);
         assert_eq!(String::from_utf8_lossy(&post.fields), fields);
         assert_eq!(String::from_utf8_lossy(&post.envelope.prefix), [base, fields].concat());

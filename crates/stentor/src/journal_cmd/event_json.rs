@@ -122,6 +122,7 @@ pub fn accept(accept: &Accept) -> Value {
         "require_tls": accept.require_tls,
         "merge_bytes": accept.merge_bytes,
         "is_transactional": accept.is_transactional,
+        "is_archive": accept.is_archive,
     })
 }
 

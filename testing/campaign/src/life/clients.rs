@@ -124,6 +124,7 @@ impl Life<'_> {
             held_by: None,
             require_tls: false,
             is_transactional: false,
+            is_archive: false,
             is_quarantined: key.starts_with(QUARANTINED_KEY),
             taken: AcceptanceFacts::local("campaign"),
         }

@@ -177,6 +177,7 @@ fn envelope(recipients: EnvelopeRecipients, list: Option<&str>) -> NewEnvelope {
         held_by: None,
         require_tls: false,
         is_transactional: false,
+        is_archive: false,
         is_quarantined: false,
         taken: AcceptanceFacts::local(""),
     }

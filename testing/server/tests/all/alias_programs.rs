@@ -13,7 +13,7 @@ use crate::local_delivery::{Helper, home, mails, uid_of};
 
 const SERVICE: &str = "[services.aliases]\nkind = \"aliases\"\nfiles = [\"$DIR/aliases\"]\nuser = \"games\"\n";
 /// Writes its arguments, what it knows of the envelope, and the message to a file.
-const PROGRAM: &str = "#!/bin/sh\nto=$1; shift\n{ printf '%s;' \"$@\"; echo $SENDER:$RECIPIENT:$USER:$EXTENSION:`id -un`; cat; } \
+pub const PROGRAM: &str = "#!/bin/sh\nto=$1; shift\n{ printf '%s;' \"$@\"; echo $SENDER:$RECIPIENT:$USER:$EXTENSION:`id -un`; cat; } \
                        > \"$to.new\" && mv \"$to.new\" \"$to\"\n";
 
 /// Writes the alias file anew; `$DIR` is the helper's folder, in which every user may write.

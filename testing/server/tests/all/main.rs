@@ -9,6 +9,7 @@ mod acme;
 mod addresses;
 mod alias_programs;
 mod aliases;
+mod archives;
 mod auth;
 mod auth_input;
 mod bad_input;
