@@ -56,6 +56,8 @@ if [ "${1:-}" = --peers ]; then
     command -v spamd >/dev/null || wished+=(spamd)
     command -v spamass-milter >/dev/null || wished+=(spamass-milter)
     command -v rspamd >/dev/null || wished+=(rspamd)
+    # An archive of lists.
+    command -v public-inbox-watch >/dev/null || wished+=(public-inbox libplack-perl liblinux-inotify2-perl)
     # It builds a verifier of what we sign.
     command -v go >/dev/null || wished+=(golang-go)
 fi

@@ -100,6 +100,12 @@ class Server:
                 self.process.wait(STOP_S_MAX)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def kill_and_start(self):
+        """kill -9, and a new start with the same data."""
+        self.process.kill()
+        self.process.wait(STOP_S_MAX)
+        self.__enter__()
+
     def _listens(self):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0

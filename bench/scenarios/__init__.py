@@ -30,6 +30,7 @@ from scenarios import (
     identity_verify,
     large,
     lists_managers,
+    lists_archive,
     log_cost,
     log_speed,
     measure_iotrace,
@@ -114,6 +115,7 @@ SCENARIOS = (
     field_cases.FieldCases,
     field_managers.Managers,
     lists_managers.ListsManagers,
+    lists_archive.Archive,
     policy_sendmail.Matrix,
     watching.TenMillion,
     log_speed.ForeignLogs,
@@ -189,5 +191,6 @@ PEERS = {
     tls_sts.Sts: {},
     field_managers.Managers: {"MANAGERS": field_managers.MANAGERS},
     lists_managers.ListsManagers: {"MEMBERS": 40, "GONE": 10, "MANAGERS": lists_managers.MANAGERS},
+    lists_archive.Archive: lists_archive.PEERS_SIZE,
     identity_verify.Verify: {"MESSAGES": identity_verify.MESSAGES, "VERIFIERS": identity_verify.VERIFIERS},
 }
