@@ -56,11 +56,11 @@ if [ "${1:-}" = --peers ]; then
     command -v spamd >/dev/null || wished+=(spamd)
     command -v spamass-milter >/dev/null || wished+=(spamass-milter)
     command -v rspamd >/dev/null || wished+=(rspamd)
-    # An archive of lists.
-    command -v public-inbox-watch >/dev/null || wished+=(public-inbox libplack-perl liblinux-inotify2-perl)
     # It builds a verifier of what we sign.
     command -v go >/dev/null || wished+=(golang-go)
 fi
+# An archive of lists; nothing of it is started.
+command -v public-inbox-watch >/dev/null || wished+=(public-inbox libplack-perl liblinux-inotify2-perl)
 # Policy services.
 command -v postgrey >/dev/null || wished+=(postgrey)
 command -v policyd-spf >/dev/null || wished+=(postfix-policyd-spf-python)

@@ -86,7 +86,7 @@ class Archive:
 
     def run(self, bench):
         if not PublicInbox.is_there():
-            raise CannotHere("public-inbox is not installed: run testing/install.sh --peers")
+            raise CannotHere("public-inbox is not installed: run testing/install.sh")
         if os.geteuid() != 0:
             raise CannotHere("stentor-deliver needs root")
         folder = tempfile.mkdtemp(prefix="archive-")

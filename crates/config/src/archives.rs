@@ -7,6 +7,8 @@
 //!
 //! Failure: everything wrong is an error at its entry.
 
+use std::fmt;
+
 use stentor_mail::address::Address;
 use stentor_policy::{AddressClass, Policy, UNTRUSTED_CLIENT};
 use stentor_rules::NextHop;
@@ -27,6 +29,15 @@ pub enum ArchiveTarget {
     Hop(NextHop),
     /// A recipient at another server.
     Address(Address),
+}
+
+impl fmt::Display for ArchiveTarget {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArchiveTarget::Hop(hop) => hop.fmt(out),
+            ArchiveTarget::Address(address) => address.fmt(out),
+        }
+    }
 }
 
 /// Reads `archive_to` of a list.
@@ -88,7 +99,6 @@ pub(super) fn unfit(policy: &Policy, list: &str, address: &Address) -> Option<St
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::tests::config;
 
     fn list(archives: &str) -> String {
@@ -109,11 +119,8 @@ mod tests {
     fn archives_are_next_hops_or_addresses() {
         let text =
             "[\"pipe:inbox\", \"lmtp:127.0.0.1:8024\", \"hop:gate\", \"lmtp:unix:/run/a@b\", \"Archive@x.example\"]";
-        let config = config(&list(text));
-        let shown = config.lists[0].archives.iter().map(|archive| match archive {
-            ArchiveTarget::Hop(hop) => hop.to_string(),
-            ArchiveTarget::Address(address) => format!("to {address}"),
-        });
+        let checked = config(&list(text));
+        let shown = checked.lists[0].archives.iter().map(ToString::to_string);
         assert_eq!(
             shown.collect::<Vec<_>>(),
             [
@@ -121,12 +128,12 @@ mod tests {
                 "lmtp:127.0.0.1:8024",
                 "hop:gate",
                 "lmtp:unix:/run/a@b",
-                "to Archive@x.example"
+                "Archive@x.example"
             ]
         );
         // A hop that only an archive uses is used.
-        assert_eq!(config.unused(&[]), []);
-        assert_eq!(super::super::tests::config(&list("\"pipe:inbox\"")).lists[0].archives.len(), 1);
+        assert_eq!(checked.unused(&[]), []);
+        assert_eq!(config(&list("\"pipe:inbox\"")).lists[0].archives.len(), 1);
     }
 
     #[test]

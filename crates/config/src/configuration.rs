@@ -13,7 +13,7 @@ use stentor_mail::address::Address;
 use stentor_milter::protocol::MilterSettings;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
 use stentor_reputation::GreylistSettings;
-use stentor_rules::Rulebook;
+use stentor_rules::{NextHop, Rulebook};
 use stentor_sched::Backoff;
 
 use super::acme::AcmeConfig;
@@ -181,6 +181,14 @@ pub struct ListConfig {
 }
 
 impl ListConfig {
+    /// The next hops among its archives.
+    pub fn archive_hops(&self) -> impl Iterator<Item = &NextHop> {
+        self.archives.iter().filter_map(|archive| match archive {
+            ArchiveTarget::Hop(hop) => Some(hop),
+            ArchiveTarget::Address(_) => None,
+        })
+    }
+
     /// Whether its posts are archived, here or by a subscriber.
     pub fn is_archived(&self) -> bool {
         !self.archives.is_empty() || self.list.settings().archived_at.is_some()

@@ -5,8 +5,7 @@ use stentor_policy::{HostSpec, RouteHost};
 use stentor_rules::{NextHop, RuleAction, RuleEffect};
 use stentor_tables::Table;
 
-use super::archives::ArchiveTarget;
-use super::configuration::Config;
+use super::configuration::{Config, ListConfig};
 use super::rule_sources::TableSource;
 
 impl Config {
@@ -79,12 +78,7 @@ pub(crate) fn named_hops(config: &Config) -> impl Iterator<Item = &NextHop> {
         RuleAction::Route(hop) | RuleAction::Copy(hop) => Some(hop),
         _ => None,
     });
-    let archives = config.lists.iter().flat_map(|list| &list.archives);
-    let archives = archives.filter_map(|archive| match archive {
-        ArchiveTarget::Hop(hop) => Some(hop),
-        ArchiveTarget::Address(_) => None,
-    });
-    routes.chain(actions).chain(archives)
+    routes.chain(actions).chain(config.lists.iter().flat_map(ListConfig::archive_hops))
 }
 
 /// Hosts named by routes, hops and rules.

@@ -271,23 +271,22 @@ fn lists(decision: &Decision) -> &[Arc<str>] {
     }
 }
 
-/// The files with the subscribers of lists that get the mail.
-fn subscriber_files<'a>(
-    settings: &'a Settings,
-    lists: impl Iterator<Item = &'a Arc<str>>,
-) -> impl Iterator<Item = String> {
-    lists.map(|name| {
-        let Some(file) = settings.subscribers(name) else {
-            return format!("members of list {name} in the registry (`stentor member list {name}`)");
-        };
-        let place = settings.config.place(&format!("lists.{name}"), "subscribers");
+/// Who gets the mail from a list: the file with its subscribers, and its archives.
+fn list_readers(settings: &Settings, name: &str) -> Vec<String> {
+    let place = |key| settings.config.place(&format!("lists.{name}"), key);
+    let archives = settings.config.lists.iter().find(|list| **list.list.name() == *name).map(|list| &list.archives);
+    let archives = archives.into_iter().flatten();
+    let archives = archives.map(|archive| format!("archive of list {name}: {archive} ({})", place("archive_to")));
+    let file = settings.subscribers(name).map(|file| {
         let state = match std::fs::metadata(file) {
             Ok(_) => "",
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => ", which does not exist",
             Err(_) => ", which this user cannot read",
         };
-        format!("subscribers of list {name} in {}{state} ({place})", file.display())
-    })
+        format!("subscribers of list {name} in {}{state} ({})", file.display(), place("subscribers"))
+    });
+    let in_registry = || format!("members of list {name} in the registry (`stentor member list {name}`)");
+    std::iter::once(file.unwrap_or_else(in_registry)).chain(archives).collect()
 }
 
 /// Applies what the content decides about posts.
@@ -331,7 +330,7 @@ fn add_words(settings: &Settings, explanation: &mut Explanation, has_content: bo
             all.append(&mut explanation.also);
             let redirected = explanation.forwards.iter().filter(|forward| !forward.is_copy);
             let named = lists(decision).iter().chain(redirected.flat_map(|forward| &forward.found.lists));
-            all.extend(subscriber_files(settings, named));
+            all.extend(named.flat_map(|list| list_readers(settings, list)));
         }
         let asked = settings.milters.iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
         let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();

@@ -188,6 +188,7 @@ impl Trial<'_> {
         self.advise(advice::KEY);
         self.routes("routes", &rules.by_recipient);
         self.routes("sender_routes", &rules.by_sender);
+        self.archives(&config.lists);
         let mut hops: Vec<_> = rules.hops.iter().collect();
         hops.sort_unstable_by_key(|(name, _)| *name);
         for (name, hosts) in hops {

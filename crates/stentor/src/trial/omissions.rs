@@ -139,6 +139,11 @@ fn own_listeners(config: &Config, found: &mut Vec<Omission>) {
             }
         }
     }
+    for list in &config.lists {
+        if let Some(own) = list.archive_hops().find_map(ours) {
+            found.push(Omission::new(&format!("lists.{}", list.list.name()), "archive_to", what(own)));
+        }
+    }
     let mut hops: Vec<_> = rules.hops.iter().collect();
     hops.sort_unstable_by_key(|(name, _)| *name);
     for (name, hosts) in hops {
@@ -301,6 +306,8 @@ mod tests {
 
     #[test]
     fn a_route_to_a_listener_of_ours_is_named_and_one_to_another_port_is_not() {
+        let list = "[lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"/proc/version\"\nowner = \"ann@example.org\"\n\
+            post = \"members\"\n";
         let listen = "[listen]\nsmtp = [\"0.0.0.0:2525\", \"127.0.0.5:25\"]\nsubmission = [{ address = \"127.0.0.1:587\", auth = \"none\", tls = \"none\" }]\n";
         for (host, is_own) in [
             ("127.0.0.1:2525", true),
@@ -319,6 +326,7 @@ mod tests {
                 (format!("[routes]\n\"a.example\" = \"{host}\"\n"), "routes/a.example"),
                 (format!("[sender_routes]\n\"a.example\" = \"{host}\"\n"), "sender_routes/a.example"),
                 (format!("[hops]\nup = \"{host}\"\n"), "hops/up"),
+                (format!("{list}archive_to = \"{host}\"\n"), "lists.news/archive_to"),
             ] {
                 let found = named(&format!("{SOUND}{listen}{text}"));
                 assert_eq!(found.len(), usize::from(is_own), "{text}{found:?}");

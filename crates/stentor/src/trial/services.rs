@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use stentor_config::{ConfigKey, PolicyService};
+use stentor_config::{ConfigKey, ListConfig, PolicyService};
 use stentor_milter::Milter;
 use stentor_milter::protocol::{MilterSettings, OnFailure, ServiceAddress};
 use stentor_policy::{DELIVER_SOCKETS, HostSpec, RouteHost};
@@ -25,6 +25,18 @@ impl Trial<'_> {
         for entry in entries {
             if let NextHop::Hosts(hosts) = &entry.hop {
                 self.sockets(ConfigKey::new(section, &entry.pattern), hosts);
+            }
+        }
+    }
+
+    /// Checks the archives of lists.
+    pub(super) fn archives(&mut self, lists: &[ListConfig]) {
+        for list in lists {
+            let section = format!("lists.{}", list.list.name());
+            for hop in list.archive_hops() {
+                if let NextHop::Hosts(hosts) = hop {
+                    self.sockets(ConfigKey::new(&section, "archive_to"), hosts);
+                }
             }
         }
     }

@@ -62,6 +62,8 @@ fn each_archive_gets_the_post_and_reports_count_subscribers_alone() {
         .set("lists.news.verp", "\"tagged\"")
         .set("lists.news.copy_fields", "[\"X-Copy: {recipient}\"]")
         .start();
+    let explained = server.operator_text(&["explain", "--from", SENDER, "--to", LIST]);
+    assert!(explained.contains("archive of list news: all@keep.example ("), "{explained}");
     let id = send(&server, "a/b@test");
     assert_eq!(drained(&server).delivered, 7);
     let archived_at = "Archived-At: <https://lists.test/news/a%2Fb@test/>";
@@ -227,6 +229,32 @@ fn permalinks_are_in_reports_and_digests_and_a_post_without_message_id_gets_one(
     assert!(links.len() > 2, "{digest}");
     assert!(digest.contains(". post 5 (Me)\r\n      https://lists.test/digest/?id=5@test\r\n"), "{digest}");
     assert!(!digest.split("multipart/digest").next().expect("a head").contains("\r\nArchived-At:"), "{digest}");
+}
+
+#[test]
+fn a_list_within_a_list_has_its_own_archive_and_both_permalinks() {
+    let lab = lab("[[site]]\nname = 'keep.example'\n[[site]]\nname = 'two.example'\n");
+    let server = list(builder(&lab), &["news@keep.example".to_owned()])
+        .list("all", &["news@lists.test", "dan@two.example"])
+        .set("lists.all.archived_at", "\"https://all.test/{message_id}\"")
+        .set("lists.all.archive_to", "[\"all@keep.example\"]")
+        .start();
+    server.smtp().send(SENDER, &["all@lists.test"], &message("1@test", "x")).expect(250);
+    server.wait_empty();
+    let (outer, inner) = ("Archived-At: <https://all.test/1@test>", "Archived-At: <https://lists.test/news/1@test/>");
+    for (to, id, links) in [
+        ("dan@two.example", "all.lists.test", &[outer][..]),
+        ("all@keep.example", "all.lists.test", &[outer]),
+        (SUBSCRIBERS[0], "news.lists.test", &[outer, inner]),
+        ("news@keep.example", "news.lists.test", &[outer, inner]),
+    ] {
+        let texts = copies(&lab, to);
+        assert_eq!(texts.len(), 1, "{to}");
+        assert!(texts[0].contains(&format!("List-Id: <{id}>")), "{to}: {}", texts[0]);
+        let found: Vec<&str> = texts[0].lines().filter(|line| line.starts_with("Archived-At:")).collect();
+        assert_eq!(found, links, "{to}");
+    }
+    assert_eq!(&*lab.recorder().copies_to("all@keep.example")[0].sender, "all-bounces@lists.test");
 }
 
 #[test]

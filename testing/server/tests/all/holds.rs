@@ -32,6 +32,7 @@ fn lists(lab: &TestLab) -> Builder {
         // As behind NAT: its reverse DNS is not examined.
         .set("sources.out.address", "\"127.0.0.1\"")
         .set("lists.bare.hold_unfit", "true")
+        .set("lists.bare.archived_at", "\"https://lists.test/bare/{message_id}/\"")
         .set("lists.bare.owner", "\"owner@one.example\"")
 }
 
@@ -118,7 +119,10 @@ fn the_owner_gets_a_notice_of_each_held_post_and_not_too_many() {
             assert!(text.contains(part), "{reader}: {part}\n{text}");
         }
         let other = ids.iter().find(|id| *id != own[0]).expect("two");
-        assert!(!text.contains(other.as_str()), "{text}");
+        let link = "Once released, the archive shows it at\r\n  https://lists.test/bare/";
+        assert_eq!(text.contains(link), reader == OWNER, "{text}");
+        // The permalink has the Message-ID that the post got here, and so a queue id.
+        assert!(!text.contains(&format!("--id {other}")), "{text}");
     }
     // Notices are durable before the reply.
     for _ in 0..=NOTICES_MAX {

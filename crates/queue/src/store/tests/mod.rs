@@ -301,6 +301,38 @@ fn history_survives_a_checkpoint() {
     assert_eq!((again.book.history(AddressId(7)).refusals(), again.book.history(AddressId(8)).deliveries()), (1, 1));
 }
 
+#[test]
+fn a_withheld_post_has_its_copies_for_archives_also_after_a_checkpoint() {
+    let mut store = with_addresses(10);
+    let of_list = |id, list: &str, is_archive| Accept {
+        content: ContentId(1),
+        list: Some(list.to_owned()),
+        is_archive,
+        ..accept(id, &[id as u32 % 10])
+    };
+    let other = Accept { content: ContentId(2), ..of_list(5, "news", true) };
+    for accept in
+        [of_list(1, "news", false), of_list(2, "dev", false), of_list(3, "news", true), of_list(4, "dev", true), other]
+    {
+        add(&mut store, accept);
+    }
+    for (id, is_archive) in [(6, false), (7, true)] {
+        let accept = Accept { content: ContentId(6), ..of_list(id, "news", is_archive) };
+        store.apply(Event::Quarantined(Box::new(accept)));
+    }
+    let copies = |store: &Store, id| store.withheld_archive_copies(MessageId(id));
+    assert_eq!(copies(&store, 1), [], "the post is not held");
+    store.apply(Event::Hold { held: true, messages: (1..=5).map(MessageId).collect() });
+    let mut again = Store::new();
+    for record in slices(&mut store) {
+        again.apply_record(&record).unwrap();
+    }
+    for store in [&store, &again] {
+        let all = [1, 2, 3, 5, 6, 7, 8].map(|id| copies(store, id).iter().map(|id| id.0).collect::<Vec<_>>());
+        assert_eq!(all, [vec![3], vec![4], vec![], vec![], vec![7], vec![], vec![]]);
+    }
+}
+
 /// Sweeps until nothing is left to do. Returns how many ids were forgotten.
 fn sweep(store: &mut Store, limits: &SweepLimits, now: Ms) -> usize {
     let mut cursor = store.begin_checkpoint();
