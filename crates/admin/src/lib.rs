@@ -17,6 +17,7 @@ mod made_lists;
 pub mod operator;
 pub mod own_tlsa;
 pub mod past_decisions;
+pub mod posts;
 pub mod published;
 pub mod quarantine;
 pub mod report;

@@ -33,7 +33,7 @@ use crate::row_query::RowQuery;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::watch::{Overviews, Watch, traffic};
 use crate::{
-    ages, depth, dkim, doctor, holds, lists, made_lists, quarantine, report, site, users, verbs, verify, waiting,
+    ages, depth, dkim, doctor, holds, lists, made_lists, posts, quarantine, report, site, users, verbs, verify, waiting,
 };
 
 /// Maximum watchers at the control socket.
@@ -408,6 +408,10 @@ impl Operator {
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Verify { address, from } => verify::verify(&self.core, &from, &address).await,
+            Request::PostShow(options) => match posts::show(&self.core, &options).await {
+                Ok(post) => ControlReply::Post(Box::new(post)),
+                Err(problem) => ControlReply::Error(problem),
+            },
             Request::Quarantine(options) => quarantine::list(&self.core, &options).await,
             Request::QuarantineCopy { id, to, reason } => quarantine::copy(&self.core, id, &to, reason, &peer).await,
             Request::QuarantineShow { id } => quarantine::show(&self.core, id, &peer).await,
@@ -423,6 +427,9 @@ impl Operator {
                 dry_run,
                 reason,
             } => quarantine::act(&self.core, verb, &selection, dry_run, reason, &peer).await,
+            Request::Act { verb: Verb::Resend, selection, dry_run, reason } => {
+                posts::resend(&self.core, &selection, dry_run, reason, &peer).await
+            }
             Request::Act { verb, selection, dry_run, reason } => {
                 verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }

@@ -178,6 +178,8 @@ pub struct ListConfig {
     pub archives: Vec<ArchiveTarget>,
     pub flow: FlowConfig,
     pub report: ReportConfig,
+    /// How long posts are kept; 0: only while they are queued.
+    pub keep_posts_ms: u64,
 }
 
 impl ListConfig {

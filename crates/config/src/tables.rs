@@ -113,6 +113,10 @@ pub(super) fn is_list_name(name: &str) -> bool {
     (1..=LIST_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
+/// Default and largest value of `keep_posts_s`.
+const KEEP_POSTS_S: u64 = 7 * 86_400;
+const KEEP_POSTS_S_MAX: f64 = 90.0 * 86_400.0;
+
 /// Reads `report_to` and `report_after_s`.
 fn report(section: &Section<'_>) -> ReportConfig {
     let words =
@@ -153,6 +157,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp
     let archives = archives::read(&section, smtp_port);
     let flow = sending::list_flow(&section, flows);
     let report = report(&section);
+    let keep_posts_ms = section.seconds("keep_posts_s", KEEP_POSTS_S, 0.0..=KEEP_POSTS_S_MAX);
     let spans = |key: &str| section.span_of(key);
     let (address_span, owner_span, id_span) = (spans("address"), spans("owner"), spans("list_id"));
 
@@ -190,6 +195,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp
             archives: archives.iter().map(|archive| archive.value.clone()).collect(),
             flow,
             report,
+            keep_posts_ms,
         },
         address_span,
         owner_span,

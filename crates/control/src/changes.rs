@@ -35,6 +35,7 @@ impl Request {
             | Request::Observe(_)
             | Request::Site { .. }
             | Request::Export { .. }
+            | Request::PostShow(_)
             | Request::Quarantine(_)
             | Request::QuarantineShow { .. }
             | Request::Suppression(SuppressionRequest::List(_))

@@ -17,6 +17,7 @@ pub mod foreign;
 pub mod format;
 pub mod list_view;
 pub mod observe;
+pub mod post_view;
 pub mod posts;
 pub mod problem;
 pub mod protocol;
@@ -27,6 +28,7 @@ pub mod render;
 pub mod render_ages;
 pub mod render_dkim;
 mod render_lists;
+mod render_post;
 mod render_quarantine;
 mod render_suppressions;
 mod render_tls;
@@ -65,6 +67,7 @@ pub use observe::{
     ComplaintView, HostRow, Hosts, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe,
     PostReports, ReportOptions, TrafficOptions,
 };
+pub use post_view::{PostCounts, PostListView, PostOptions, PostRcptView, PostState, PostView};
 pub use posts::{FailedRcptView, PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
 pub use protocol::{Part, Request, Subject};

@@ -19,6 +19,7 @@ pub use super::wire::{
 use crate::VERSION;
 use crate::dkim_view::DkimRequest;
 use crate::list_view::ListRequest;
+use crate::post_view::PostOptions;
 use crate::quarantine_view::QuarantineOptions;
 use crate::suppression_view::SuppressionRequest;
 use crate::view::{self, RowKind, View};
@@ -33,7 +34,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 49] = [
+pub const VERBS: [&str; 51] = [
     "status",
     "doctor",
     "users",
@@ -68,6 +69,8 @@ pub const VERBS: [&str; 49] = [
     "quarantine_copy",
     "quarantine_release",
     "quarantine_delete",
+    "resend",
+    "post_show",
     "suppress",
     "unsuppress",
     "suppressions",
@@ -172,6 +175,8 @@ pub enum Request {
     Export {
         selection: Selection,
     },
+    /// One kept post and a page of its recipients.
+    PostShow(PostOptions),
     /// Messages in the quarantine.
     Quarantine(QuarantineOptions),
     /// One quarantined message, decoded.
@@ -551,6 +556,9 @@ impl Request {
                 let CatArguments { id, part } = arguments(verb, fields)?;
                 Ok(Request::Cat { id: id.parse().map_err(|e| bad(format!("{verb}: {e}")))?, part })
             }
+            "post_show" => {
+                PostOptions::of_json(fields).map(Request::PostShow).map_err(|why| bad(format!("{verb}: {why}")))
+            }
             "quarantine" => {
                 let options = QuarantineOptions::of_json(verb, fields);
                 options.map(Request::Quarantine).map_err(|why| bad(format!("{verb}: {why}")))
@@ -618,6 +626,7 @@ impl Request {
                 fields.extend((!from.is_empty()).then(|| ("from".to_owned(), from.as_str().into())));
                 ("verify", fields)
             }
+            Request::PostShow(options) => ("post_show", options.to_json()),
             Request::Quarantine(options) => ("quarantine", options.to_json()),
             Request::QuarantineShow { id } => ("quarantine_show", text("id", &id.to_string())),
             Request::QuarantineCopy { id, to, reason } => {

@@ -50,6 +50,7 @@ pub fn reply_in(reply: &ControlReply, zone: &Zone, width: Width) -> String {
         ControlReply::Mailqq(m) => super::render_waiting::mailqq(m, zone, width),
         ControlReply::Hosts(h) => super::render_waiting::hosts(h, width),
         ControlReply::Posts(p) => super::render_waiting::posts(p, zone, width),
+        ControlReply::Post(p) => super::render_post::post(p, zone, width),
         ControlReply::Doctor(d) => doctor(d),
         ControlReply::Users(u) => users(u),
         ControlReply::Quarantine(q) => super::render_quarantine::list(q, width),

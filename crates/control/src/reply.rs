@@ -15,6 +15,7 @@ use super::doctor::Doctor;
 use super::format::{plural, span};
 use super::list_view::{ListTable, MemberTable, PersonView};
 use super::observe::{Hosts, Mailqq, PostReports};
+use super::post_view::PostView;
 use super::problem::{ErrorCode, Problem};
 use super::quarantine_view::{QuarantineList, QuarantinedMessage};
 use super::queue_only_view::QueueOnlyView;
@@ -421,6 +422,7 @@ pub enum ControlReply {
     Mailqq(Box<Mailqq>),
     Hosts(Box<Hosts>),
     Posts(Box<PostReports>),
+    Post(Box<PostView>),
     Doctor(Box<Doctor>),
     Users(Box<UsersView>),
     Quarantine(Box<QuarantineList>),

@@ -43,10 +43,12 @@ pub enum Verb {
     /// From the quarantine into the queue.
     QuarantineRelease,
     QuarantineDelete,
+    /// Sends kept posts to those that missed them.
+    Resend,
 }
 
 impl Verb {
-    pub const ALL: [Verb; 7] = [
+    pub const ALL: [Verb; 8] = [
         Verb::Hold,
         Verb::Release,
         Verb::Remove,
@@ -54,6 +56,7 @@ impl Verb {
         Verb::Requeue,
         Verb::QuarantineRelease,
         Verb::QuarantineDelete,
+        Verb::Resend,
     ];
 
     pub fn name(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Verb {
             Verb::Requeue => "requeue",
             Verb::QuarantineRelease => "quarantine_release",
             Verb::QuarantineDelete => "quarantine_delete",
+            Verb::Resend => "resend",
         }
     }
 }
@@ -228,6 +232,10 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<ActionArguments, 
     }
     if is_quarantine && selection.subject.is_some() {
         return Err(bad(NO_SUBJECT.to_owned()));
+    }
+    let only_ids = Selection { ids: selection.ids.clone(), as_of: selection.as_of, ..Selection::default() };
+    if verb == Verb::Resend.name() && (selection.ids.is_empty() || selection != only_ids) {
+        return Err(bad("a post to resend is selected by its id alone".to_owned()));
     }
     let standing = match (a.for_s, a.end) {
         (None, false) => None,

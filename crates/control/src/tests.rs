@@ -395,6 +395,7 @@ impl Control for Double {
             | Request::Verify { .. }
             | Request::Observe(_)
             | Request::Site { .. }
+            | Request::PostShow(_)
             | Request::Quarantine(_)
             | Request::QuarantineShow { .. }
             | Request::QuarantineCopy { .. }

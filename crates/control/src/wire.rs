@@ -10,6 +10,7 @@ use super::dkim_view::{DkimRecordView, DkimRecords};
 use super::doctor::Doctor;
 use super::list_view::{ListOverview, ListTable, MemberTable, MemberView, PersonView};
 use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, PostReports};
+use super::post_view::{PostRcptView, PostView};
 use super::problem::Problem;
 use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
 use super::recipient_view::RecipientView;
@@ -57,6 +58,8 @@ enum Body {
     Hosts(Box<Hosts>),
     HostRows(Vec<HostRow>),
     Posts(Box<PostReports>),
+    Post(Box<PostView>),
+    PostRecipients(Vec<PostRcptView>),
     Doctor(Box<Doctor>),
     Users(Box<UsersView>),
     UserRows(Vec<UserRow>),
@@ -161,6 +164,10 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
         ControlReply::Posts(mut posts) => {
             let rows = lines_of(&std::mem::take(&mut posts.rows), Body::PostRows);
             bodies.extend(std::iter::once(Body::Posts(posts)).chain(rows));
+        }
+        ControlReply::Post(mut post) => {
+            let rows = lines_of(&std::mem::take(&mut post.recipients), Body::PostRecipients);
+            bodies.extend(std::iter::once(Body::Post(post)).chain(rows));
         }
         ControlReply::Site(site) => bodies.push(Body::Site(site)),
         ControlReply::Doctor(doctor) => bodies.push(Body::Doctor(doctor)),
@@ -313,6 +320,7 @@ fn reply_of(head: Body) -> Option<ControlReply> {
         Body::Mailqq(mailqq) => ControlReply::Mailqq(mailqq),
         Body::Hosts(hosts) => ControlReply::Hosts(hosts),
         Body::Posts(posts) => ControlReply::Posts(posts),
+        Body::Post(post) => ControlReply::Post(post),
         Body::Done(done) if done.messages.is_some() => {
             let ActionBody { text, count, messages, in_flight, unchanged, kept, dry_run, as_of, .. } = *done;
             ControlReply::Counted(Box::new(ActionResult {
@@ -343,6 +351,7 @@ fn with_rows(mut reply: ControlReply, rows: Body) -> Option<ControlReply> {
         (ControlReply::Mailqq(mailqq), Body::MailqqRows(rows)) => mailqq.rows.extend(rows),
         (ControlReply::Hosts(hosts), Body::HostRows(rows)) => hosts.rows.extend(rows),
         (ControlReply::Posts(posts), Body::PostRows(rows)) => posts.rows.extend(rows),
+        (ControlReply::Post(post), Body::PostRecipients(rows)) => post.recipients.extend(rows),
         (ControlReply::Queue(queue), Body::Sites(rows)) => queue.sites.extend(rows),
         (ControlReply::Stuck(stuck), Body::StuckRecipients(rows)) => stuck.recipients.extend(rows),
         (ControlReply::Stuck(stuck), Body::Sites(rows)) => stuck.sites.extend(rows),

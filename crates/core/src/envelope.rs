@@ -7,7 +7,9 @@ use stentor_journal::RECORD_OVERHEAD_BYTES;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::Ret;
-use stentor_queue::event::{AcceptParts, MessageIdAt, RcptParams, accept_bytes_max, ids_bytes_max, intern_bytes_max};
+use stentor_queue::event::{
+    AcceptParts, MessageIdAt, RcptParams, accept_bytes_max, ids_bytes_max, intern_bytes_max, post_bytes_max,
+};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 use stentor_tls_policy::Wish;
@@ -74,13 +76,16 @@ pub struct AcceptanceFacts {
 }
 
 impl AcceptanceFacts {
+    /// `proto` of mail written by this server.
+    pub const LOCAL: &str = "local";
+
     /// Facts of a message of our own; `what` is its kind.
     pub const fn local(what: &'static str) -> AcceptanceFacts {
         AcceptanceFacts {
             policy: Cow::Borrowed(what),
             named: Vec::new(),
             marks: Cow::Borrowed(""),
-            proto: "local",
+            proto: AcceptanceFacts::LOCAL,
             tls: None,
         }
     }
@@ -168,6 +173,7 @@ impl NewEnvelope {
                     + intern_bytes_max(addresses.iter().map(|to| to.entry().len()))
             }
         };
-        records + 2 * RECORD_OVERHEAD_BYTES
+        let post = if self.list.is_some() { RECORD_OVERHEAD_BYTES + post_bytes_max() } else { 0 };
+        records + post + 2 * RECORD_OVERHEAD_BYTES
     }
 }

@@ -214,7 +214,8 @@ pub struct Hub {
     /// Recipients with a fate in the batch being written. No other outcome may be recorded for them, since replay would
     /// find both.
     pub in_batch: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
-    /// Recipients that leave the quarantine in the batch being written.
+    /// Recipients that leave the quarantine, or no longer miss a post, in the batch being written. A post that ends
+    /// with it has an entry, too.
     leaving: HashMap<MessageId, IdSet, foldhash::fast::FixedState>,
     handed_out: usize,
     starved: Vec<ConnId>,
@@ -471,6 +472,33 @@ impl Hub {
         }
         self.leaving.entry(message).or_default().union_with(&ids);
         Some(ids)
+    }
+
+    /// Reserves those of `ids` that missed a post and are not yet sent it again by the batch being built. `None` also
+    /// while outcomes are applied that this batch does not have: their records would follow the resend, and count its
+    /// recipients as missing the post again.
+    pub fn claim_missed(&mut self, post: MessageId, ids: &IdSet) -> Option<IdSet> {
+        let mut ids = self.store.post(post)?.missed().intersection(ids);
+        match self.leaving.get(&post) {
+            // Another resend, or the end of the post.
+            Some(taken) if taken.is_empty() => return None,
+            Some(taken) => drop(ids.subtract(taken)),
+            None => {}
+        }
+        if ids.is_empty() || !self.outcomes.is_empty() {
+            return None;
+        }
+        self.leaving.entry(post).or_default().union_with(&ids);
+        Some(ids)
+    }
+
+    /// Reserves a post for its end, unless the batch being built sends it again or ends it already.
+    pub fn claim_post_end(&mut self, post: MessageId) -> bool {
+        if self.store.post(post).is_none() || self.leaving.contains_key(&post) {
+            return false;
+        }
+        self.leaving.insert(post, IdSet::new());
+        true
     }
 
     /// Ends all reservations: the batch is durable and applied, or refused.

@@ -43,6 +43,7 @@ pub mod received_reports;
 pub mod replay;
 pub mod reputation_alarms;
 mod roster;
+pub mod resend;
 pub mod rotating_keys;
 pub mod route;
 pub mod secret_key;

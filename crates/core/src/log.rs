@@ -410,6 +410,12 @@ pub fn released(core: &Core, hub: &Hub, from: MessageId, accept: &Accept, who: &
     }
 }
 
+/// Reports a message that sends a post again to those that missed it. Under the hub's lock.
+pub fn resent(core: &Core, accept: &Accept, of: MessageId, who: &str) {
+    let policy = format!("resend of {of} by {who}").into();
+    record_accepted(core, accept, &AcceptanceFacts { policy, ..AcceptanceFacts::local("") });
+}
+
 /// Reports outcomes of recipients without a host.
 fn without_host(core: &Core, message: &Message, to: &[&str], outcome: HostlessOutcome<'_>, now: Ms) {
     let HostlessOutcome { mailer, stat, dsn, reply } = outcome;

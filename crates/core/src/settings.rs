@@ -48,6 +48,8 @@ pub struct ListEntry {
     pub subscribers: Option<std::path::PathBuf>,
     pub report: ReportConfig,
     archives: ListArchives,
+    /// How long posts are kept; 0: only while they are queued.
+    pub keep_posts_ms: u64,
 }
 
 pub struct Settings {
@@ -93,6 +95,7 @@ impl Settings {
                 subscribers: entry.subscribers.clone(),
                 report: entry.report,
                 archives: ListArchives::new(entry),
+                keep_posts_ms: entry.keep_posts_ms,
             };
             (entry.list.name().clone(), list)
         });
@@ -329,6 +332,11 @@ impl Settings {
     /// Returns the archives of a list.
     pub fn list_archives(&self, list: &str) -> Option<&ListArchives> {
         self.lists.get(list).map(|entry| &entry.archives)
+    }
+
+    /// Returns for how long a list's posts are kept; `None`: only while they are queued.
+    pub fn keep_posts_ms(&self, list: &str) -> Option<Ms> {
+        self.lists.get(list).map(|entry| entry.keep_posts_ms).filter(|keep_ms| *keep_ms > 0)
     }
 
     /// Returns a list's flow configuration.

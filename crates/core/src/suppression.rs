@@ -125,6 +125,12 @@ fn scopes<'a>(settings: &Settings, envelope: &Envelope<'a>) -> (Option<&'a str>,
     if is_transactional { (None, "") } else { (envelope.list, envelope.sender) }
 }
 
+/// Whether a recipient of a message is suppressed.
+pub fn is_suppressed(core: &Core, message: &Message, address: &str, now: Ms) -> bool {
+    let (list, sender) = scopes(&core.settings(), &message.envelope());
+    !core.registry.is_empty() && core.registry.is_suppressed(address, list, sender, now).is_some()
+}
+
 /// The reply to RCPT for a suppressed recipient.
 pub fn refusal(found: SuppressionMatch) -> Reply {
     Reply::new(550, Enhanced::new(5, 7, 1), format!("Recipient is {found}"))

@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 
 use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
 use stentor_queue::event::{
-    Accept, Event, Fate, encode_hold, encode_outcome, encode_quarantine_ended, encode_quarantine_released,
-    encode_suspend, hold_bytes_max, outcome_bytes_max, release_bytes_max, suspend_bytes_max,
+    Accept, Event, Fate, encode_hold, encode_outcome, encode_post, encode_post_end, encode_quarantine_ended,
+    encode_quarantine_released, encode_suspend, hold_bytes_max, outcome_bytes_max, post_bytes_max, release_bytes_max,
+    suspend_bytes_max,
 };
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::idset::IdSet;
@@ -18,6 +19,7 @@ use stentor_queue::store::EventEffect;
 
 use super::audit::Audit;
 use super::hub::Hub;
+use super::resend::ResendPart;
 use super::{Core, log};
 
 /// Recipients by message.
@@ -39,6 +41,10 @@ pub enum QueueChange {
     EndQuarantine { fate: Fate, recipients: RecipientsByMessage },
     /// Releases recipients from the quarantine, each part as a message of its own.
     ReleaseQuarantined { parts: Vec<ReleasedPart> },
+    /// Sends kept posts again, each to some of those that missed it.
+    Resend { parts: Vec<ResendPart> },
+    /// Keeps posts no longer.
+    EndPosts { posts: Vec<MessageId> },
 }
 
 /// Recipients of a quarantined message that are released together.
@@ -51,6 +57,8 @@ pub struct ReleasedPart {
     pub bytes_max: usize,
     /// Message-ID for the log; may be empty.
     pub message_id: String,
+    /// How long it is kept as a post; `None`: not at all.
+    pub keep_until: Option<Ms>,
 }
 
 impl ReleasedPart {
@@ -62,6 +70,18 @@ impl ReleasedPart {
         // If the position is known, the text is not stored.
         let message_id = if accept.message_id_at.is_some() { self.message_id.clone() } else { accept.message_id };
         Some(Accept { id: self.to, accepted: at, held_by: None, message_id, ..accept })
+    }
+
+    fn apply(self, core: &Core, hub: &mut Hub, audit: &Audit, now: Ms) {
+        let Some(accept) = self.accept(hub, audit.at) else { return };
+        log::released(core, hub, self.from, &accept, &audit.who);
+        let (accept, by) = (Box::new(accept), Some(audit.who.as_str()));
+        let EventEffect::New(no) = hub.apply(Event::QuarantineReleased { from: self.from, by, accept }) else { return };
+        if let Some(until) = self.keep_until {
+            hub.apply(Event::Post { message: self.to, until });
+        }
+        hub.follow(no, true);
+        hub.sched.accepted(&hub.store, no, now);
     }
 }
 
@@ -86,9 +106,12 @@ impl VerbJob {
                 recipients.iter().map(|(_, ids)| ended(ids)).sum()
             }
             QueueChange::ReleaseQuarantined { parts } => {
-                let released = |bytes| RECORD_OVERHEAD_BYTES + release_bytes_max(bytes, &self.audit.who);
+                let released =
+                    |bytes| 2 * RECORD_OVERHEAD_BYTES + release_bytes_max(bytes, &self.audit.who) + post_bytes_max();
                 parts.iter().map(|part| released(part.bytes_max)).sum()
             }
+            QueueChange::Resend { parts } => parts.iter().map(ResendPart::records_bytes_max).sum(),
+            QueueChange::EndPosts { posts } => posts.len() * (RECORD_OVERHEAD_BYTES + post_bytes_max()),
         };
         self.audit.bytes_max() + changed
     }
@@ -127,6 +150,20 @@ impl VerbJob {
                     let Some(accept) = part.accept(hub, *at) else { continue };
                     hub.store.refer(&accept.recipients);
                     batch.record_with(|buffer| encode_quarantine_released(buffer, part.from, Some(who), &accept));
+                    if let Some(until) = part.keep_until {
+                        batch.record_with(|buffer| encode_post(buffer, accept.id, until));
+                    }
+                }
+            }
+            QueueChange::Resend { parts } => {
+                for part in parts {
+                    part.record(hub, batch, *at);
+                }
+            }
+            QueueChange::EndPosts { posts } => {
+                posts.retain(|post| hub.claim_post_end(*post));
+                for post in posts {
+                    batch.record_with(|buffer| encode_post_end(buffer, *post));
                 }
             }
             QueueChange::TryNow { .. } | QueueChange::RunQueue => {}
@@ -182,13 +219,17 @@ impl VerbJob {
             }
             QueueChange::ReleaseQuarantined { parts } => {
                 for part in parts {
-                    let Some(accept) = part.accept(hub, self.audit.at) else { continue };
-                    log::released(core, hub, part.from, &accept, &self.audit.who);
-                    let (accept, by) = (Box::new(accept), Some(self.audit.who.as_str()));
-                    if let EventEffect::New(no) = hub.apply(Event::QuarantineReleased { from: part.from, by, accept }) {
-                        hub.follow(no, true);
-                        hub.sched.accepted(&hub.store, no, now);
-                    }
+                    part.apply(core, hub, &self.audit, now);
+                }
+            }
+            QueueChange::Resend { parts } => {
+                for part in parts {
+                    part.apply(core, hub, &self.audit, now);
+                }
+            }
+            QueueChange::EndPosts { posts } => {
+                for message in posts {
+                    hub.apply(Event::PostEnd { message });
                 }
             }
             QueueChange::RunQueue => hub.sched.run_queue(now),

@@ -110,6 +110,22 @@ impl Message {
         recorded
     }
 
+    /// Adds pending ids, which come from another message.
+    pub(crate) fn add(&mut self, ids: &IdSet) {
+        self.pending.union_with(ids);
+    }
+
+    /// The same envelope without recipients and holds.
+    pub(crate) fn without_recipients(&self) -> Message {
+        let mut message = self.clone();
+        message.pending = IdSet::new();
+        message.set_held(false);
+        if let Cold::With(both) = &mut message.cold {
+            both.1.tally = Tally::default();
+        }
+        message
+    }
+
     /// Removes pending ids, which go to another message.
     pub(crate) fn take_out(&mut self, ids: &IdSet) {
         self.pending.subtract(ids);

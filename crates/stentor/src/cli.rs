@@ -7,7 +7,10 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stentor_config::{Diagnostic, duration_s};
 use stentor_control::format::quoted;
-use stentor_control::{BounceTerm, ControlReply, QuarantineOptions, Request, Selection, Verb, quarantine_view, render};
+use stentor_control::{
+    BounceTerm, ControlReply, PostOptions, PostState, QuarantineOptions, Request, Selection, Verb, post_view,
+    quarantine_view, render,
+};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, usage};
@@ -128,7 +131,7 @@ enum ChangeCommand {
     Resume(SuspendArgs),
     /// Keep mail in the queue: accept it without delivering it, until ended; `queue run` tries it once.
     QueueOnly(QueueOnly),
-    /// Pause, resume or cancel a post in mid-delivery.
+    /// Show who missed a post and send it to these; pause, resume or cancel one in mid-delivery.
     Post {
         #[command(subcommand)]
         command: PostCommand,
@@ -305,12 +308,45 @@ struct SuspendArgs {
 
 #[derive(Subcommand)]
 enum PostCommand {
+    /// Show how many have a post, and who waits for it or missed it, and why.
+    Show(PostShow),
+    /// Send a post again.
+    Resend {
+        /// To those that missed it: bounced, expired, or removed by an operator. Required.
+        #[arg(long, required = true)]
+        missed: bool,
+        #[command(flatten)]
+        post: Post,
+    },
     /// Hold undelivered copies.
     Pause(Post),
     /// Release held copies.
     Resume(Post),
     /// Remove undelivered copies, without a bounce.
     Cancel(Post),
+}
+
+#[derive(Args)]
+struct PostShow {
+    /// The queue id.
+    id: MessageId,
+    /// List only these recipients: missed, waiting.
+    #[arg(long, value_name = "STATE", value_parser = post_state)]
+    state: Option<PostState>,
+    /// Number of recipients to list.
+    #[arg(long, short = 'n', default_value_t = post_view::ROWS_DEFAULT, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(post_view::ROWS_MAX)))]
+    limit: u32,
+    /// Number of recipients before the first one listed.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    offset: u64,
+    #[command(flatten)]
+    query: QueryArgs,
+}
+
+fn post_state(text: &str) -> Result<PostState, String> {
+    let known = PostState::ALL.into_iter().find(|state| state.name() == text);
+    known.ok_or_else(|| "valid states: missed, waiting".to_owned())
 }
 
 #[derive(Args)]
@@ -426,6 +462,11 @@ fn change(command: ChangeCommand) -> ExitCode {
         ChangeCommand::Resume(suspending) => suspend(false, suspending, None, false),
         ChangeCommand::Post { command } => {
             let (verb, Post { id, dry_run, reason, server }) = match command {
+                PostCommand::Show(PostShow { id, state, limit, offset, query: args }) => {
+                    let options = PostOptions { id, state, rows_max: limit, offset };
+                    return query(&args, &Request::PostShow(options));
+                }
+                PostCommand::Resend { missed: _, post } => (Verb::Resend, post),
                 PostCommand::Pause(post) => (Verb::Hold, post),
                 PostCommand::Resume(post) => (Verb::Release, post),
                 PostCommand::Cancel(post) => (Verb::Remove, post),

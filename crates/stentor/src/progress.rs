@@ -30,7 +30,7 @@ impl Progress {
     pub fn start(socket: &Path, request: &Request) -> Option<Progress> {
         let Request::Act { verb, selection, dry_run: false, .. } = request else { return None };
         // Actions on the quarantine finish at once.
-        let is_of_queue = !matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete);
+        let is_of_queue = !matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete | Verb::Resend);
         if !is_of_queue || !std::io::stderr().is_terminal() {
             return None;
         }

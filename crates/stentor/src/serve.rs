@@ -215,6 +215,7 @@ fn start_timed_work(core: &Arc<Core>, links: &Arc<Links>) {
     tokio::spawn(stentor_core::complaints::follow(core.clone()));
     tokio::spawn(ticker::run(core.clone(), report::due));
     tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
+    tokio::spawn(stentor_admin::posts::end_when_due(core.clone()));
     tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
     tokio::spawn(stentor_delivery::resume_when_over(core.clone()));
     tokio::spawn(suppression::delete_expired(core.clone()));

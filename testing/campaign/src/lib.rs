@@ -83,6 +83,8 @@ pub struct Run {
     pub drained: u64,
     /// Recipients that the operator released from the quarantine.
     pub released: u64,
+    /// Recipients that missed a post and that the operator sent it again.
+    pub resent: u64,
     /// Acknowledged copies of recipients to other servers.
     pub copied: u64,
     pub acknowledged: u64,
@@ -124,6 +126,8 @@ pub struct Figures {
     pub drained: u64,
     /// Recipients that the operator released from the quarantine.
     pub released: u64,
+    /// Recipients that missed a post and that the operator sent it again.
+    pub resent: u64,
     /// Acknowledged copies of recipients to other servers.
     pub copied: u64,
     pub acknowledged_recipients: u64,
@@ -201,6 +205,7 @@ fn run_scenario(
             run.verbs += life.verbs;
             run.drained += life.drained;
             run.released += life.released;
+            run.resent += life.resent;
             run.recovery_ms = run.recovery_ms.max(life.recovery_ms);
             if number == 0 {
                 run.acknowledged_at = std::mem::take(&mut life.acknowledged_at);
@@ -277,6 +282,7 @@ pub fn campaign(
         figures.verbs += run.verbs;
         figures.drained += run.drained;
         figures.released += run.released;
+        figures.resent += run.resent;
         figures.copied += run.copied;
         figures.acknowledged_recipients += run.acknowledged;
         figures.repeated_copies += run.repeats;

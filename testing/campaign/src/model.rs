@@ -21,6 +21,20 @@ const QUARANTINED: usize = 4;
 /// How the Message-ID begins of what comes into the quarantine.
 pub const QUARANTINED_KEY: &str = "<q.";
 
+/// How the Message-ID of a post begins that is kept.
+pub const POST_KEY: &str = "<p.";
+
+/// A kept post.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PostEntry {
+    /// The post as it was accepted; pending: nobody.
+    pub entry: Entry,
+    /// Who missed it, with the number of the fate.
+    pub missed: BTreeMap<String, usize>,
+    pub delivered: u64,
+    pub resends: u64,
+}
+
 /// One queued message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -40,6 +54,7 @@ pub struct Model {
     pub messages: BTreeMap<String, Entry>,
     /// Likewise, with who is in the quarantine.
     pub quarantine: BTreeMap<String, Entry>,
+    pub posts: BTreeMap<String, PostEntry>,
     pub lists: BTreeMap<String, (u64, BTreeSet<String>)>,
     /// Standing bounces by name: when each ends.
     pub bounces: BTreeMap<String, Ms>,
@@ -79,6 +94,19 @@ impl Model {
                 return Err(format!("{} is in the quarantine twice", message.message_id()));
             }
         }
+        for post in store.posts(None) {
+            let missed = post.missed().iter().map(|id| (text(id), post.fate_of(id) as usize)).collect();
+            let entry = Entry { total: post.facts().total, ..entry_of(post.message()) };
+            let post_entry = PostEntry {
+                entry: Entry { pending: BTreeSet::new(), ..entry },
+                missed,
+                delivered: store.delivered_of_post(post),
+                resends: post.facts().resends.len() as u64,
+            };
+            if model.posts.insert(post.message().message_id().to_owned(), post_entry).is_some() {
+                return Err(format!("{} is kept twice", post.message().message_id()));
+            }
+        }
         for (name, list) in store.lists() {
             model.lists.insert(name.to_owned(), (list.version, list.ids.iter().map(text).collect()));
         }
@@ -116,7 +144,29 @@ impl Model {
         }
         self.accepted += 1;
         self.acknowledged += entry.total;
-        self.messages.insert(key.to_owned(), entry);
+        if key.starts_with(POST_KEY) {
+            let entry = Entry { pending: BTreeSet::new(), ..entry.clone() };
+            let post = PostEntry { entry, missed: BTreeMap::new(), delivered: 0, resends: 0 };
+            self.posts.insert(key.to_owned(), post);
+        }
+        self.messages.extend(apart(key, entry));
+    }
+
+    /// Those of `who` that missed a post get it in a message of their own.
+    pub fn resend(&mut self, key: &str, who: &BTreeSet<String>) {
+        let Some(post) = self.posts.get_mut(key) else { return };
+        let pending: BTreeSet<String> =
+            who.iter().filter(|address| post.missed.contains_key(*address)).cloned().collect();
+        if pending.is_empty() {
+            return;
+        }
+        post.missed.retain(|address, _| !pending.contains(address));
+        post.resends += 1;
+        let total = pending.len() as u64;
+        self.accepted += 1;
+        self.acknowledged += total;
+        let resent = Entry { pending, total, ..post.entry.clone() };
+        self.messages.extend(apart(key, resent));
     }
 
     /// Into the quarantine.
@@ -199,21 +249,26 @@ impl Model {
     /// The same queue; what operators did is not compared.
     pub fn is_like(&self, other: &Model) -> bool {
         (&self.messages, &self.quarantine, &self.lists) == (&other.messages, &other.quarantine, &other.lists)
+            && self.posts == other.posts
             && (&self.bounces, &self.queue_only) == (&other.bounces, &other.queue_only)
             && (self.accepted, self.acknowledged, self.fates) == (other.accepted, other.acknowledged, other.fates)
     }
 
     /// Those of `who` that are pending get their fate.
     pub fn outcome(&mut self, key: &str, fate: Fate, who: &BTreeSet<String>) {
-        if is_quarantined_key(key) && !key.contains(' ') {
+        if is_apart(key) && !key.contains(' ') {
             return who.iter().for_each(|address| self.outcome(&key_of(key, address), fate, who));
         }
         let Some(entry) = self.messages.get_mut(key) else { return };
-        let before = entry.pending.len();
+        let ended: Vec<String> = entry.pending.intersection(who).cloned().collect();
         entry.pending.retain(|address| !who.contains(address));
-        let settled = (before - entry.pending.len()) as u64;
         if let Some(at) = FATES.iter().position(|known| *known == fate) {
-            self.fates[at] += settled;
+            self.fates[at] += ended.len() as u64;
+        }
+        match self.posts.get_mut(key.split(' ').next().unwrap_or_default()) {
+            Some(post) if fate == Fate::Delivered => post.delivered += ended.len() as u64,
+            Some(post) => post.missed.extend(ended.into_iter().map(|address| (address, fate as usize))),
+            None => {}
         }
         if entry.pending.is_empty() {
             self.messages.remove(key);
@@ -234,6 +289,9 @@ impl Model {
         found.extend(extra.map(|key| format!("{key} is there and should not be")));
         if self.quarantine != other.quarantine {
             found.push(format!("the quarantine {:?} became {:?}", self.quarantine, other.quarantine));
+        }
+        if self.posts != other.posts {
+            found.push(format!("posts {:?} became {:?}", self.posts, other.posts));
         }
         if self.lists != other.lists {
             found.push(format!("lists {:?} became {:?}", self.lists, other.lists));
@@ -259,19 +317,19 @@ impl Model {
     }
 }
 
-/// Whether the message with this Message-ID came into the quarantine.
-fn is_quarantined_key(key: &str) -> bool {
-    key.starts_with(QUARANTINED_KEY)
+/// Whether several messages may have this Message-ID: what is released from the quarantine or sent again, perhaps at
+/// several times, is told apart by its recipients.
+fn is_apart(key: &str) -> bool {
+    key.starts_with(QUARANTINED_KEY) || key.starts_with(POST_KEY)
 }
 
-/// What is released from the quarantine, perhaps at several times, is told apart by its recipients.
 fn key_of(key: &str, address: &str) -> String {
-    if is_quarantined_key(key) { format!("{key} {address}") } else { key.to_owned() }
+    if is_apart(key) { format!("{key} {address}") } else { key.to_owned() }
 }
 
 /// A message of the queue as the model has it.
 fn apart(key: &str, entry: Entry) -> Vec<(String, Entry)> {
-    if !is_quarantined_key(key) {
+    if !is_apart(key) {
         return vec![(key.to_owned(), entry)];
     }
     let one = |address: &String| {

@@ -198,8 +198,15 @@ async fn commit(
 
 /// Prepares the new messages that a release creates.
 async fn releases(core: &Arc<Core>, found: Vec<QuarantinedRecipients>) -> Vec<ReleasedPart> {
-    let message_ids = message_ids(core, &found).await;
+    let (message_ids, settings) = (message_ids(core, &found).await, core.settings());
+    let keep_until = |id| {
+        core.with(|hub, now| {
+            let list = hub.store.in_quarantine(id).and_then(Message::list)?;
+            Some(now + settings.keep_posts_ms(list)?)
+        })
+    };
     let released = |(QuarantinedRecipients { id: from, ids, bytes_max }, message_id)| ReleasedPart {
+        keep_until: keep_until(from),
         from,
         to: core.next_message_id(),
         ids,

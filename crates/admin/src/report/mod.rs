@@ -23,6 +23,7 @@ use stentor_queue::cause::Cause;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
+use stentor_queue::store::KeptPost;
 use stentor_records::civil::Zone;
 use stentor_sched::{CauseCount, WaitingPlace};
 
@@ -164,7 +165,10 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
         let post = core.live.posts.get(*id);
         let known = post.as_ref().and_then(|post| post.heading.get().cloned());
         if known.is_none() {
-            let content = core.with(|hub, _| Some(hub.store.message(hub.store.no_of(*id)?)?.content()));
+            let content = core.with(|hub, _| {
+                let queued = hub.store.no_of(*id).and_then(|no| hub.store.message(no));
+                queued.or_else(|| hub.store.post(*id).map(KeptPost::message)).map(Message::content)
+            });
             wanted.extend(content.map(|content| (at, content, post)));
         }
         found.push(known);

@@ -7,6 +7,7 @@ use stentor_control::{ControlReply, ErrorCode, Part, Requester};
 use stentor_core::stored_message::StoredMessage;
 use stentor_core::{Core, log};
 use stentor_queue::ids::MessageId;
+use stentor_queue::store::KeptPost;
 use tokio::sync::mpsc;
 
 use super::author::who;
@@ -24,11 +25,15 @@ pub async fn cat(
 ) -> ControlReply {
     let found = core.with(|hub, _| {
         let queued = hub.store.no_of(id).and_then(|no| hub.store.message(no));
-        let message = queued.or_else(|| hub.store.in_quarantine(id))?;
+        let message = queued.or_else(|| hub.store.in_quarantine(id));
+        let message = message.or_else(|| hub.store.post(id).map(KeptPost::message))?;
         Some((message.prefix().to_vec(), StoredMessage::of(message)))
     });
     let Some((prefix, stored)) = found else {
-        return ControlReply::error(ErrorCode::NotFound, format!("no message {id} is in the queue or the quarantine"));
+        return ControlReply::error(
+            ErrorCode::NotFound,
+            format!("no message {id} is in the queue, the quarantine or among the kept posts"),
+        );
     };
     if part != Part::Header {
         log::audit_note(core, "cat", &who(peer), &format!("{id} with its body"));

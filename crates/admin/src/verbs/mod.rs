@@ -296,7 +296,7 @@ impl Order {
             Verb::Requeue => QueueChange::TryNow { recipients: all(parts) },
             Verb::Bounce => return self.bounce(core, parts).await,
             // These do not concern the queue.
-            Verb::QuarantineRelease | Verb::QuarantineDelete => return Ok(()),
+            Verb::QuarantineRelease | Verb::QuarantineDelete | Verb::Resend => return Ok(()),
         };
         core.intake.verb(self.audit(core, sum.messages, sum.recipients), change).await
     }

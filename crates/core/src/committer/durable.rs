@@ -78,7 +78,7 @@ impl<L: Log> Committer<L> {
                 }
                 for accepted in accepts {
                     let is_held = accepted.held_by().is_some();
-                    let AcceptedEnvelope { accept, is_quarantined, .. } = accepted;
+                    let AcceptedEnvelope { accept, is_quarantined, keep_until, .. } = accepted;
                     let id = accept.id;
                     if is_quarantined {
                         hub.apply(Event::Quarantined(Box::new(accept)));
@@ -86,6 +86,9 @@ impl<L: Log> Committer<L> {
                         continue;
                     }
                     if let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
+                        if let Some(until) = keep_until {
+                            hub.apply(Event::Post { message: id, until });
+                        }
                         hub.follow(no, true);
                         if is_held {
                             hub.apply(Event::Hold { held: true, messages: vec![id] });

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use stentor_journal::Log;
 use stentor_queue::event::{
-    Accept, Event, RcptParams, encode_accept, encode_hold, encode_intern, encode_list, encode_outcome,
+    Accept, Event, RcptParams, encode_accept, encode_hold, encode_intern, encode_list, encode_outcome, encode_post,
     encode_quarantined,
 };
-use stentor_queue::ids::{AddressId, ContentId, MessageId};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use stentor_queue::idset::IdSet;
 
 use super::{Answer, Committer};
@@ -33,6 +33,8 @@ pub(super) struct AcceptedEnvelope {
     pub accept: Accept,
     pub taken: AcceptanceFacts,
     pub is_quarantined: bool,
+    /// How long it is kept as a post; `None`: not at all.
+    pub keep_until: Option<Ms>,
 }
 
 impl AcceptedEnvelope {
@@ -134,7 +136,8 @@ impl<L: Log> Committer<L> {
                 Ok(accept) if accept.recipients.is_empty() => {}
                 Ok(accept) => {
                     id = None;
-                    accepts.push(AcceptedEnvelope { accept, taken, is_quarantined });
+                    let keep_until = if is_quarantined { None } else { self.keep_until(&accept, &taken) };
+                    accepts.push(AcceptedEnvelope { accept, taken, is_quarantined, keep_until });
                 }
                 Err(refused) => {
                     self.forget_interned(hub, first_interned);
@@ -157,9 +160,12 @@ impl<L: Log> Committer<L> {
         }
         self.batch.content(content.0, true, &last);
         self.record_interned(hub, first_interned);
-        for AcceptedEnvelope { accept, is_quarantined, .. } in &accepts {
+        for AcceptedEnvelope { accept, is_quarantined, keep_until, .. } in &accepts {
             let encode = if *is_quarantined { encode_quarantined } else { encode_accept };
             self.batch.record_with(|buffer| encode(buffer, accept));
+            if let Some(until) = keep_until {
+                self.batch.record_with(|buffer| encode_post(buffer, accept.id, *until));
+            }
         }
         let held = accepts.iter().filter(|accepted| accepted.held_by().is_some());
         let held_ids: Vec<_> = held.map(|accepted| accepted.accept.id).collect();
@@ -240,6 +246,12 @@ impl<L: Log> Committer<L> {
             is_transactional: envelope.is_transactional,
             is_archive: envelope.is_archive,
         })
+    }
+
+    /// Until when a message is kept as a post: a list's, unless this server wrote it, as a digest.
+    fn keep_until(&self, accept: &Accept, taken: &AcceptanceFacts) -> Option<Ms> {
+        let list = accept.list.as_deref().filter(|_| taken.proto != AcceptanceFacts::LOCAL)?;
+        Some(accept.accepted + self.core.settings().keep_posts_ms(list)?)
     }
 
     /// Interns an address. Returns `None` if the address book is full.

@@ -61,6 +61,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/hosts", get(|h, q| read(h, q, "hosts", None))),
         ("get", "/api/v1/posts", get(|h, q| read(h, q, "report", None))),
         ("get", "/api/v1/posts/{id}", get(|h, q, Path(id)| read(h, q, "report", Some(("id", id))))),
+        ("get", "/api/v1/posts/{id}/recipients", get(|h, q, Path(id)| read(h, q, "post_show", Some(("id", id))))),
         ("get", "/api/v1/quarantine", get(|h, q| read(h, q, "quarantine", None))),
         ("get", "/api/v1/quarantine/{id}", get(quarantined)),
         ("get", "/api/v1/mailstat", get(history::mailstat)),
@@ -112,7 +113,8 @@ const VERBS: [(&str, &str); 17] = [
     ("/api/v1/lists", "list_create"),
 ];
 /// Verbs on one post, with their names on the control socket.
-const POSTS: [(&str, &str); 3] = [
+const POSTS: [(&str, &str); 4] = [
+    ("/api/v1/posts/{id}/resend", "resend"),
     ("/api/v1/posts/{id}/pause", "hold"),
     ("/api/v1/posts/{id}/resume", "release"),
     ("/api/v1/posts/{id}/cancel", "remove"),
@@ -302,6 +304,7 @@ fn answer(reply: ControlReply) -> Response {
         ControlReply::Mailqq(mailqq) => data(mailqq),
         ControlReply::Hosts(hosts) => data(hosts),
         ControlReply::Posts(posts) => data(posts),
+        ControlReply::Post(post) => data(post),
         ControlReply::Doctor(doctor) => data(doctor),
         ControlReply::Users(users) => data(users),
         ControlReply::Quarantine(list) => data(list),

@@ -183,7 +183,7 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
         return confirm::page(&http, &frame, &fields, request, peer).await;
     }
     if let Request::Act { verb, selection, .. } = &request
-        && !matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete)
+        && !matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete | Verb::Resend)
     {
         let (verb, selection) = (*verb, selection.clone());
         let dry = Request::Act { verb, selection, dry_run: true, reason: None };

@@ -42,7 +42,7 @@ struct Question {
 /// Whether the request needs confirmation.
 pub fn is_needed(request: &Request) -> bool {
     match request {
-        Request::Act { verb: Verb::Remove | Verb::Bounce | Verb::QuarantineDelete, .. }
+        Request::Act { verb: Verb::Remove | Verb::Bounce | Verb::QuarantineDelete | Verb::Resend, .. }
         | Request::Flush { site: None, .. } => true,
         Request::Act { selection, .. } => selection.ids.len() != 1,
         _ => false,
@@ -207,6 +207,11 @@ fn of_verb(verb: Verb, counted: &ActionResult) -> Question {
             format!("Delete {copies}"),
             "These recipients will not get the mail, and nobody is notified. This cannot be undone.",
         ),
+        Verb::Resend => (
+            format!("Send the post again to {copies} that missed it?"),
+            format!("Send it to {copies}"),
+            "They get it as if it had just been posted. Nobody who has it or waits for it gets it again.",
+        ),
         Verb::Bounce => (
             format!("Bounce {of}?"),
             format!("Bounce {copies}"),
@@ -220,6 +225,7 @@ fn of_verb(verb: Verb, counted: &ActionResult) -> Question {
             Verb::QuarantineRelease | Verb::QuarantineDelete => {
                 "The selected messages are no longer in the quarantine."
             }
+            Verb::Resend => "Nobody has missed the post who may get it.",
             _ => "The selected messages are no longer waiting.",
         };
         let title = "Nothing to do".to_owned();

@@ -53,6 +53,7 @@ pub async fn page(
     };
     let post = report::post(&http.core, known, None, &http.zone).await;
     let heading = report::headings(&http.core, &[known]).await.pop().flatten();
+    let kept = posts::kept(&http, known).await;
     let main = html! {
         div.head {
             h1 { "Message " span.mono { (view.id) } }
@@ -61,6 +62,7 @@ pub async fn page(
         }
         (progress(&view.fates))
         @if let Some(post) = &post { (posts::panel(post)) }
+        @if let Some(kept) = &kept { (posts::missed(&frame, kept)) }
         div.pair {
             section.panel aria-labelledby="envelope" { h2 #envelope { "Envelope" } (envelope(&view, heading.as_deref(), &http.zone)) }
             section.panel aria-labelledby="fates" { h2 #fates { "Recipients" } (fates(&view.fates)) }
@@ -79,17 +81,23 @@ async fn gone(http: &Http, frame: &Frame, id: &str, problem: &Problem) -> Respon
         Ok(known) => report::post(&http.core, known, None, &http.zone).await,
         Err(_) => None,
     };
-    if problem.code != ErrorCode::NotFound || (post.is_none() && !matches!(&story, Ok(story) if !story.is_empty())) {
+    let is_known = post.is_some() || matches!(&story, Ok(story) if !story.is_empty());
+    if problem.code != ErrorCode::NotFound || !is_known {
         return frame.problem("/queue", problem);
     }
     let heading = match id.parse() {
         Ok(known) => report::headings(&http.core, &[known]).await.pop().flatten(),
         Err(_) => None,
     };
+    let kept = match id.parse() {
+        Ok(known) => posts::kept(http, known).await,
+        Err(_) => None,
+    };
     let main = html! {
         div.head { h1 { "Message " span.mono { (id) } } span.badge.good { "finished" } }
         @if let Some(heading) = &heading { p { "Subject: " (posts::subject(Some(heading))) } }
         @if let Some(post) = &post { (posts::panel(post)) }
+        @if let Some(kept) = &kept { (posts::missed(frame, kept)) }
         (story::panel(story, false, &http.zone))
     };
     frame.page("/queue", &format!("Message {id}"), &main)

@@ -7,11 +7,11 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
-use stentor_control::{FailedRcptView, PostReport, View, WaitingAt};
+use stentor_control::{FailedRcptView, PostOptions, PostRcptView, PostReport, PostState, PostView, View, WaitingAt};
 use stentor_mail::heading::Heading;
 use stentor_queue::ids::MessageId;
 
-use super::act;
+use super::act::{self, Button};
 use super::causes;
 use super::format::{
     ago, bar, message_link, next_try, number, percent, recipient_link, sender, shown, site_link, span,
@@ -140,6 +140,43 @@ pub fn subject(heading: Option<&Heading>) -> Markup {
             Some(_) => span.quiet { "(no subject)" },
             None => span.quiet { "(subject no longer stored)" },
         }
+    }
+}
+
+/// A kept post with the first recipients that missed it; `None`: it is not kept.
+pub async fn kept(http: &Http, id: MessageId) -> Option<PostView> {
+    let options = PostOptions { state: Some(PostState::Missed), ..PostOptions::new(id) };
+    stentor_admin::posts::show(&http.core, &options).await.ok()
+}
+
+/// Who missed a post, and the button that sends it to them, on its message's page.
+pub fn missed(frame: &Frame, post: &PostView) -> Markup {
+    const RESEND: Button = Button { verb: "resend", label: "Send it to those that missed it", is_reversible: false };
+    let columns =
+        [head("Recipient", "long"), column("List", "name"), column("Fate", ""), column("Last reply", "reply")];
+    let row = |row: &PostRcptView| {
+        vec![
+            recipient_link(&row.address),
+            html! { (shown(&row.list)) },
+            html! { (shown(&row.state)) },
+            html! { (shown(&row.reply)) },
+        ]
+    };
+    let counts = &post.counts;
+    html! {
+        section.panel aria-labelledby="missed" {
+            h2 #missed { "Who missed it" }
+            p {
+                (number(counts.delivered)) " of " (number(counts.total)) " recipients have the post, " (number(counts.waiting)) " wait for it, "
+                (number(counts.missed)) " missed it: " (number(counts.bounced)) " bounced, " (number(counts.expired)) " expired, "
+                (number(counts.dropped)) " removed by an operator."
+            }
+            @if !post.recipients.is_empty() {
+                (table("Recipients that missed the post", &columns, &post.recipients.iter().map(row).collect::<Vec<_>>(), None))
+            }
+            @if post.next.is_some() { p.quiet { "More: " code { "stentor post show " (shown(&post.id)) " --state missed" } } }
+        }
+        @if counts.missed > 0 { (act::panel(frame, "Resend", &[("id", &post.id)], &[RESEND])) }
     }
 }
 

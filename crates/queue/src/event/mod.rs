@@ -11,6 +11,7 @@
 mod accept;
 mod bounds;
 mod envelope;
+mod posts;
 
 use crate::book::{DomainHistory, MailboxHistory};
 pub use crate::codec::EventError;
@@ -24,6 +25,9 @@ pub use bounds::{
     release_bytes_max, suspend_bytes_max, verb_bytes_max,
 };
 pub use envelope::{Envelope, MessageIdAt};
+use posts::decode_posts;
+pub use posts::{PostFacts, PostSlice, encode_post, encode_post_end, encode_resend, post_bytes_max};
+pub(crate) use posts::{begin_posts, encode_post_facts};
 
 /// Record kinds.
 mod kind {
@@ -58,6 +62,11 @@ mod kind {
     pub const SITES: u8 = 0x81;
     /// A reader that skips this record uses the times as they were recorded.
     pub const CLOCK_MOVED: u8 = 0x82;
+    /// A reader that skips these four forgets who missed a post, and drops its content with its last copy.
+    pub const POST: u8 = 0x83;
+    pub const RESEND: u8 = 0x84;
+    pub const POST_END: u8 = 0x85;
+    pub const POSTS: u8 = 0x86;
 }
 
 /// 2020-01-01T00:00:00Z in Unix seconds: outcomes are timed relative to the second in their message's id.
@@ -214,6 +223,14 @@ pub enum Event<'a> {
     Addresses(Vec<(AddressId, &'a str, MailboxHistory)>),
     /// The system's clock was set: known messages from this id on were accepted by a clock that was `by` ms behind.
     ClockMoved { since: MessageId, by: i64 },
+    /// A message accepted in this batch is kept as a post: its content and the recipients that miss it, until then.
+    Post { message: MessageId, until: Ms },
+    /// A message accepted in this batch sends a post again; its recipients no longer count as missing it.
+    Resend { of: MessageId, message: MessageId, until: Ms },
+    /// A post is no longer kept.
+    PostEnd { message: MessageId },
+    /// Part of a checkpoint: kept posts in their state at this point of the log.
+    Posts(Vec<PostSlice>),
     /// A skippable kind of a newer version.
     Skipped(u8),
 }
@@ -276,6 +293,16 @@ impl<'a> Event<'a> {
                 }
             }
             Event::ClockMoved { since, by } => encode_clock_moved(buf, *since, *by),
+            Event::Post { message, until } => encode_post(buf, *message, *until),
+            Event::Resend { of, message, until } => encode_resend(buf, *of, *message, *until),
+            Event::PostEnd { message } => encode_post_end(buf, *message),
+            Event::Posts(posts) => {
+                begin_posts(buf);
+                for PostSlice { accept, facts } in posts {
+                    put_part(buf, |buf| accept::encode_body(buf, accept, false));
+                    encode_post_facts(buf, facts);
+                }
+            }
             Event::Skipped(kind) => buf.push(*kind),
         }
     }
@@ -312,6 +339,13 @@ impl<'a> Event<'a> {
             kind::SITES => Event::Sites(decode_sites(r)?),
             kind::ADDRESSES => Event::Addresses(decode_addresses(r)?),
             kind::CLOCK_MOVED => Event::ClockMoved { since: MessageId(r.varint()?), by: r.zigzag()? },
+            kind::POST => Event::Post { message: MessageId(r.varint()?), until: r.varint()? },
+            kind::RESEND => {
+                let (of, message) = (MessageId(r.varint()?), MessageId(r.varint()?));
+                Event::Resend { of, message, until: r.varint()? }
+            }
+            kind::POST_END => Event::PostEnd { message: MessageId(r.varint()?) },
+            kind::POSTS => Event::Posts(decode_posts(r)?),
             code => match FATES.get(usize::from(code.wrapping_sub(kind::OUTCOME))) {
                 Some(fate) => decode_outcome(r, *fate)?,
                 None if code >= kind::SKIPPABLE => Event::Skipped(code),

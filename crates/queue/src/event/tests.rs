@@ -154,7 +154,26 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_an_event_or_an_error(kind in 0u8..0x30, mut bytes in vec(any::<u8>(), 0..200)) {
+    fn posts_round_trip(
+        accepts in vec(accept(), 0..4), numbers: [u64; 4], expired in id_set(), dropped in id_set(),
+        resends in vec(any::<u64>(), 0..4),
+    ) {
+        let [until, total, removed, coalesced] = numbers;
+        let resends: Vec<MessageId> = resends.into_iter().map(MessageId).collect();
+        let facts = PostFacts { until, total, removed, coalesced, expired, dropped, resends };
+        let mut buf = Vec::new();
+        encode_post_facts(&mut buf, &facts);
+        prop_assert!(buf.len() <= facts.bytes_max());
+        round_trips(&Event::Posts(accepts.into_iter().map(|accept| PostSlice { accept, facts: facts.clone() }).collect()));
+        let (of, message) = (MessageId(removed), MessageId(coalesced));
+        for event in [Event::Post { message, until }, Event::Resend { of, message, until }, Event::PostEnd { message }] {
+            round_trips(&event);
+            prop_assert!(bytes(&event).len() <= post_bytes_max());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_an_event_or_an_error(kind in (0u8..0x30).prop_union(0x80u8..0x90), mut bytes in vec(any::<u8>(), 0..200)) {
         let _ = Event::decode(&bytes);
         bytes.insert(0, kind);
         let _ = Event::decode(&bytes);
@@ -250,6 +269,10 @@ fn bytes_are_as_documented() {
     assert_eq!(suspend(true, "bounce:list:l", 300, "no"), b"\x09\x0dbounce:list:l\xac\x02\x02no");
     assert_eq!(suspend(false, "site:mx", 0, ""), b"\x0a\x07site:mx");
     assert_eq!(bytes(&Event::ClockMoved { since: MessageId(300), by: -2 }), b"\x82\xac\x02\x03");
+    let (of, message) = (MessageId(300), MessageId(301));
+    assert_eq!(bytes(&Event::Post { message: of, until: 5 }), b"\x83\xac\x02\x05");
+    assert_eq!(bytes(&Event::Resend { of, message, until: 6 }), b"\x84\xac\x02\xad\x02\x06");
+    assert_eq!(bytes(&Event::PostEnd { message: of }), b"\x85\xac\x02");
 }
 
 #[test]
@@ -308,7 +331,18 @@ fn bytes_of_messages_are_as_documented() {
     let (kept, message) = (expected(0xa3, &more), Box::new(marked.clone()));
     let part = [&(kept.len() as u32 - 1).to_le_bytes()[..], &kept[1..]].concat();
     assert_eq!(bytes(&Event::Quarantined(message.clone())), [b"\x0b", &kept[1..]].concat());
-    assert_eq!(bytes(&Event::Quarantine(vec![marked])), [b"\x24", &part[..]].concat());
+    assert_eq!(bytes(&Event::Quarantine(vec![marked.clone()])), [b"\x24", &part[..]].concat());
+    let facts = PostFacts {
+        until: 7,
+        total: 300,
+        removed: 1,
+        coalesced: 2,
+        expired: IdSet::one(9),
+        dropped: IdSet::new(),
+        resends: vec![MessageId(300), MessageId(301)],
+    };
+    let post = b"\x0c\0\0\0\x07\xac\x02\x01\x02\x02\x09\x00\x02\xd8\x04\x02";
+    assert_eq!(bytes(&Event::Posts(vec![PostSlice { accept: marked, facts }])), [b"\x86", &part[..], post].concat());
     let released = Event::QuarantineReleased { from: MessageId(301), by: Some("u"), accept: message };
     assert_eq!(bytes(&released), [b"\x0d\xad\x02", &part[..], b"\x02u"].concat());
     let (message, ids) = (MessageId(300), IdSet::one(9));

@@ -18,11 +18,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::histories::HISTORIES_MAX;
+use super::shelf::{Shelf, Shelved};
 use super::{Store, Sweep};
 use crate::book::DomainHistory;
 use crate::event::{
-    Event, begin_addresses, begin_messages, begin_quarantine, begin_sites, encode_checkpoint_end, encode_list,
-    encode_suspend, encode_totals, list_bytes_max, put_address, put_site,
+    Event, begin_addresses, begin_messages, begin_posts, begin_quarantine, begin_sites, encode_checkpoint_end,
+    encode_list, encode_suspend, encode_totals, list_bytes_max, put_address, put_site,
 };
 use crate::ids::{MessageId, MessageNo};
 use crate::idset::IdSet;
@@ -46,12 +47,21 @@ enum Stage {
     Lists(Option<String>),
     /// The last suspension, standing bounce or queue-only scope written.
     Suspended(Option<String>),
-    /// The next message in the quarantine.
+    /// The next message in the quarantine, and the next kept post.
     Quarantine(MessageId),
+    Posts(MessageId),
     /// The next message number.
     Messages(u32),
     End,
     Done,
+}
+
+/// Where a walk over a shelf is, and how its records begin.
+#[derive(Clone, Copy)]
+struct ShelfPlace {
+    next: MessageId,
+    begin: fn(&mut Vec<u8>),
+    kept_bytes_min: usize,
 }
 
 /// A page of messages that is being written, over several slices if it is large.
@@ -139,6 +149,7 @@ impl Checkpoint {
                 Stage::Lists(last) => self.list_after(store, last.as_deref(), slices),
                 Stage::Suspended(last) => self.suspended_after(store, last.as_deref(), slices),
                 Stage::Quarantine(next) => self.quarantine(store, next, slices),
+                Stage::Posts(next) => self.posts(store, next, slices),
                 Stage::Messages(next) => self.messages(store, next, slices),
                 Stage::End => {
                     self.record.clear();
@@ -182,6 +193,10 @@ impl Checkpoint {
                 let next = store.quarantine.from(*next).next();
                 FIXED + next.map_or(0, |message| message.slice_bytes_max().max(self.slice_bytes_max))
             }
+            Stage::Posts(next) => {
+                let next = store.posts.from(*next).next();
+                FIXED + next.map_or(0, |post| post.slice_bytes_max().max(self.slice_bytes_max))
+            }
             Stage::Messages(next) => {
                 let next = store.messages.between(*next, self.messages.1).next();
                 FIXED + next.map_or(0, |(_, message)| message.slice_bytes_max().max(self.slice_bytes_max))
@@ -217,8 +232,8 @@ impl Checkpoint {
     }
 
     /// Writes the slice under construction. Returns its reference if it can be kept.
-    fn put(&self, store: &Store, slices: &mut dyn Slices) -> Option<SliceRef> {
-        if self.record.len() < store.paging.kept_bytes_min {
+    fn put(&self, kept_bytes_min: usize, slices: &mut dyn Slices) -> Option<SliceRef> {
+        if self.record.len() < kept_bytes_min {
             slices.record(&self.record);
             return None;
         }
@@ -244,7 +259,7 @@ impl Checkpoint {
             }
             next = put_address(&mut self.record, next, id, text, store.book.history(id));
         }
-        let slice = if self.record.is_empty() { None } else { self.put(store, slices) };
+        let slice = if self.record.is_empty() { None } else { self.put(store.paging.kept_bytes_min, slices) };
         store.book.address_pages().written(page, slice);
         store.book.page_written(page);
         Stage::Addresses(page + 1)
@@ -271,7 +286,7 @@ impl Checkpoint {
             }
             put_site(&mut self.record, name, &history);
         }
-        let slice = if self.record.is_empty() { None } else { self.put(store, slices) };
+        let slice = if self.record.is_empty() { None } else { self.put(store.paging.kept_bytes_min, slices) };
         store.book.site_pages().written(page, slice);
         store.book.site_page_written(page);
         Stage::Sites(page + 1)
@@ -291,7 +306,7 @@ impl Checkpoint {
         }
         self.record.clear();
         encode_list(&mut self.record, &name, list.version, &list.stamp, &list.ids);
-        if let Some(slice) = self.put(store, slices) {
+        if let Some(slice) = self.put(store.paging.kept_bytes_min, slices) {
             store.list_slices.insert(name.clone(), slice);
         }
         Stage::Lists(Some(name))
@@ -308,50 +323,65 @@ impl Checkpoint {
         Stage::Suspended(Some(what.clone()))
     }
 
-    /// Writes one page of the quarantine, or a slice's worth of it.
-    fn quarantine(&mut self, store: &mut Store, next: MessageId, slices: &mut dyn Slices) -> Stage {
-        let page = store.quarantine.from(next).next().map(|message| store.quarantine.page_of(message.id()));
+    /// Writes one page of a shelf, or a slice's worth of it. Returns the id to continue with, `None` after the last
+    /// page.
+    fn shelf<T: Shelved>(
+        &mut self,
+        shelf: &mut Shelf<T>,
+        place: ShelfPlace,
+        slices: &mut dyn Slices,
+    ) -> Option<MessageId> {
+        let ShelfPlace { next, begin, kept_bytes_min } = place;
+        let page = shelf.from(next).next().map(|entry| shelf.page_of(entry.message().id()));
         if self.open.as_ref().is_some_and(|open| Some(open.page) != page) {
-            self.close_quarantine_page(store);
+            close(&mut shelf.slices, self.open.take());
         }
-        let Some(page) = page else { return Stage::Messages(self.messages.0) };
-        let behind = store.quarantine.first_of(page + 1);
+        let page = page?;
+        let behind = shelf.first_of(page + 1);
         if self.open.is_none() {
             if let Some(marked) = &mut self.marked {
-                store.quarantine.between(next, behind).for_each(|message| marked.union_with(message.pending()));
+                shelf.between(next, behind).for_each(|entry| marked.union_with(entry.message().pending()));
             }
-            let known = store.quarantine.slices.get(&page);
+            let known = shelf.slices.get(&page);
             if known.is_some_and(|known| !known.is_empty() && known.iter().all(|s| slices.keep(*s))) {
-                return Stage::Quarantine(behind);
+                return Some(behind);
             }
-            // From here on, a change to a message of the page removes this entry.
-            store.quarantine.slices.insert(page, Vec::new());
+            // From here on, a change to an entry of the page removes this entry.
+            shelf.slices.insert(page, Vec::new());
             self.open = Some(OpenPage { page, slices: Vec::new(), is_kept: true });
         }
         self.record.clear();
         let mut rest = None;
-        for message in store.quarantine.between(next, behind) {
+        for entry in shelf.between(next, behind) {
             if self.record.is_empty() {
-                begin_quarantine(&mut self.record);
-            } else if self.record.len() + message.slice_bytes_max() > self.slice_bytes_max {
-                rest = Some(message.id());
+                begin(&mut self.record);
+            } else if self.record.len() + entry.slice_bytes_max() > self.slice_bytes_max {
+                rest = Some(entry.message().id());
                 break;
             }
-            message.encode_kept(&mut self.record);
+            entry.encode(&mut self.record);
         }
-        let slice = self.put(store, slices);
+        let slice = self.put(kept_bytes_min, slices);
         if let Some(open) = &mut self.open {
             open.is_kept &= slice.is_some();
             open.slices.extend(slice);
         }
         if rest.is_none() {
-            self.close_quarantine_page(store);
+            close(&mut shelf.slices, self.open.take());
         }
-        Stage::Quarantine(rest.unwrap_or(behind))
+        Some(rest.unwrap_or(behind))
     }
 
-    fn close_quarantine_page(&mut self, store: &mut Store) {
-        close(&mut store.quarantine.slices, self.open.take());
+    fn quarantine(&mut self, store: &mut Store, next: MessageId, slices: &mut dyn Slices) -> Stage {
+        let place = ShelfPlace { next, begin: begin_quarantine, kept_bytes_min: store.paging.kept_bytes_min };
+        let next = self.shelf(&mut store.quarantine, place, slices);
+        next.map_or(Stage::Posts(MessageId(0)), Stage::Quarantine)
+    }
+
+    fn posts(&mut self, store: &mut Store, next: MessageId, slices: &mut dyn Slices) -> Stage {
+        let place = ShelfPlace { next, begin: begin_posts, kept_bytes_min: store.paging.kept_bytes_min };
+        let next = self.shelf(&mut store.posts, place, slices);
+        next.map_or(Stage::Messages(self.messages.0), Stage::Posts)
     }
 
     /// Writes one page of messages, or a slice's worth of it.
@@ -394,7 +424,7 @@ impl Checkpoint {
             }
             message.encode_slice(&mut self.record);
         }
-        let slice = self.put(store, slices);
+        let slice = self.put(store.paging.kept_bytes_min, slices);
         if let Some(open) = &mut self.open {
             open.is_kept &= slice.is_some();
             open.slices.extend(slice);

@@ -24,14 +24,19 @@
 //! are unknown to the views of the queue and to the scheduler. Recipients leave it for another fate, or for the queue
 //! as a message of their own.
 //!
+//! **Posts** that are kept ([`KeptPost`]) are likewise separate: each has the content of a list's message and the
+//! recipients that missed it, until it is dropped.
+//!
 //! Failure: only decoding can fail; records that do not fit are ignored and counted (`ignored`).
 
 mod checkpoint;
 mod counts;
 mod histories;
+mod posts;
 mod quarantine;
 mod query;
 mod recent;
+mod shelf;
 mod sizes;
 mod sweep;
 mod table;
@@ -47,14 +52,16 @@ use crate::idset::IdSet;
 use crate::message::Message;
 use crate::slices::{Paging, SliceRef};
 
-pub use crate::event::{Tally, Totals};
+pub use crate::event::{PostFacts, Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
 pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
 pub use histories::{HISTORIES_MAX, Histories};
-use quarantine::Quarantine;
+use posts::Posts;
+pub use posts::{KeptPost, RESENDS_MAX, SUPPRESSED};
 pub use query::Summary;
 use recent::RecentMessages;
+use shelf::Shelf;
 use sizes::Sizes;
 pub use sizes::{EXACT_MAX, Largest};
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
@@ -113,7 +120,10 @@ pub struct Store {
     by_id: RecentMessages,
     /// One entry per message, so that a content's messages are its entries.
     by_content: RecentMessages,
-    quarantine: Quarantine,
+    quarantine: Shelf<Message>,
+    posts: Posts,
+    /// Messages that sent a kept post again, and the post.
+    resends: BTreeMap<MessageId, MessageId>,
     lists: BTreeMap<String, ListState>,
     totals: Totals,
     /// Number of recipients pending in `messages`.
@@ -156,7 +166,9 @@ impl Default for Store {
             messages: Table::default(),
             by_id: RecentMessages::default(),
             by_content: RecentMessages::default(),
-            quarantine: Quarantine::default(),
+            quarantine: Shelf::with_page_shift(Paging::default().quarantine_shift),
+            posts: Shelf::with_page_shift(Paging::default().quarantine_shift),
+            resends: BTreeMap::new(),
             lists: BTreeMap::new(),
             totals: Totals::default(),
             pending: 0,
@@ -188,8 +200,9 @@ impl Store {
 
     /// An empty store with other sizes of pages.
     pub fn with_paging(paging: Paging) -> Self {
-        let quarantine = Quarantine::with_page_shift(paging.quarantine_shift);
-        Store { book: AddressBook::with_page_shift(paging.ids_shift), quarantine, paging, ..Store::default() }
+        let (book, shift) = (AddressBook::with_page_shift(paging.ids_shift), paging.quarantine_shift);
+        let (quarantine, posts) = (Shelf::with_page_shift(shift), Shelf::with_page_shift(shift));
+        Store { book, quarantine, posts, paging, ..Store::default() }
     }
 
     /// A queue id that this store has never assigned before.
@@ -219,9 +232,18 @@ impl Store {
                 self.quarantine_ended(message, fate, &ids)
             }
             Event::QuarantineReleased { from, accept, .. } => self.release_from_quarantine(from, *accept),
-            Event::Outcome { message, fate, ids, at, .. } => {
+            Event::Outcome { message, fate, ids, at, by } => {
                 self.newest = self.newest.max(at);
-                self.outcome(message, fate, &ids)
+                self.outcome(message, fate, &ids, by)
+            }
+            Event::Post { message, until } => self.keep_post(message, until),
+            Event::Resend { of, message, until } => self.resend(of, message, until),
+            Event::PostEnd { message } => self.end_post(message),
+            Event::Posts(posts) => {
+                for post in posts {
+                    self.replace_post(post);
+                }
+                EventEffect::Noted
             }
             Event::ListVersion { name, version, stamp, ids } => {
                 self.refer(&ids);
@@ -335,7 +357,11 @@ impl Store {
             }
             _ => None,
         };
-        let mut all = self.messages().map(|(_, m)| m).chain(self.quarantined(None));
+        let mut all = self
+            .messages()
+            .map(|(_, m)| m)
+            .chain(self.quarantined(None))
+            .chain(self.posts(None).map(KeptPost::message));
         if let Some((m, id)) = all.find_map(|m| unknown(m.pending()).map(|id| (m, id))) {
             return Err(DanglingAddressId { id, holder: format!("message {}", m.id()) });
         }
@@ -367,7 +393,7 @@ impl Store {
         } else {
             encode_outcome(record, message.id(), fate, &message.pending().intersection(ids), by, at);
         }
-        self.settle_known(no, fate, ids)
+        self.settle_known(no, fate, ids, by)
     }
 
     /// Replaces a list's subscribers. Live changes go through the journal: [`Event::ListVersion`].
@@ -406,10 +432,11 @@ impl Store {
         EventEffect::Finished { no, id, content, unreferenced, recipients: 0 }
     }
 
-    fn outcome(&mut self, id: MessageId, fate: Fate, ids: &IdSet) -> EventEffect {
+    fn outcome(&mut self, id: MessageId, fate: Fate, ids: &IdSet, by: Option<&str>) -> EventEffect {
         match self.no_of(id) {
-            Some(no) => self.settle_known(no, fate, ids),
+            Some(no) => self.settle_known(no, fate, ids, by),
             None if self.window => {
+                self.count_in_post(id, fate, ids, by);
                 *self.totals.fates.of_mut(fate) += ids.len() as u64;
                 EventEffect::Noted
             }
@@ -417,7 +444,14 @@ impl Store {
         }
     }
 
-    fn settle_known(&mut self, no: MessageNo, fate: Fate, ids: &IdSet) -> EventEffect {
+    fn settle_known(&mut self, no: MessageNo, fate: Fate, ids: &IdSet, by: Option<&str>) -> EventEffect {
+        if fate != Fate::Delivered
+            && !self.posts.is_empty()
+            && let Some(message) = self.messages.get(no.0)
+        {
+            let (id, ended) = (message.id(), message.pending().intersection(ids));
+            self.count_in_post(id, fate, &ended, by);
+        }
         let Some(message) = self.messages.get_mut(no.0) else { return EventEffect::Nothing };
         self.counts.go(&self.book, no, message.pending(), ids);
         let recipients = message.record_fate(fate, ids);
@@ -462,6 +496,7 @@ impl Store {
             self.changed(*no);
         }
         self.quarantine.clock_moved(since, by);
+        self.posts.clock_moved(since, by);
         if moved.is_empty() { EventEffect::Nothing } else { EventEffect::Noted }
     }
 

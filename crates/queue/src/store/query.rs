@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use stentor_mail::Class;
 
-use super::{Checkpoint, EventEffect, ListState, Store, Tally, TimedEntry, Totals};
+use super::{Checkpoint, EventEffect, KeptPost, ListState, Store, Tally, TimedEntry, Totals};
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
@@ -219,15 +219,21 @@ impl Store {
         self.last_id
     }
 
-    /// Whether a queued message has this content.
+    /// Whether a queued or quarantined message or a kept post has this content.
     pub fn has_content(&self, content: ContentId) -> bool {
         self.by_content.find(content.0, |no| self.messages.get(no).map(|m| m.content().0)).is_some()
             || self.quarantine.has_content(content)
+            || self.posts.has_content(content)
     }
 
     /// The content of each message, oldest first; a shared content comes once per message.
     pub fn live_contents(&self) -> impl Iterator<Item = ContentId> {
-        self.messages().map(|(_, m)| m).chain(self.quarantined(None)).map(Message::content)
+        let all = self
+            .messages()
+            .map(|(_, m)| m)
+            .chain(self.quarantined(None))
+            .chain(self.posts(None).map(KeptPost::message));
+        all.map(Message::content)
     }
 
     pub fn list(&self, name: &str) -> Option<&ListState> {

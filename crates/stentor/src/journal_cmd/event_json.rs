@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use stentor_mail::dsn::Ret;
 use stentor_queue::book::{DomainHistory, MailboxHistory};
-use stentor_queue::event::{Accept, Event, Tally};
+use stentor_queue::event::{Accept, Event, PostSlice, Tally};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
@@ -84,8 +84,25 @@ pub fn event(event: &Event<'_>) -> Value {
         }
         Event::CheckpointEnd => json!({"kind": "checkpoint_end"}),
         Event::ClockMoved { since, by } => json!({"kind": "clock-moved", "since": since.to_string(), "by_ms": by}),
+        Event::Post { message, until } => {
+            json!({"kind": "post", "queue_id": message.to_string(), "until_ms": until})
+        }
+        Event::Resend { of, message, until } => json!({
+            "kind": "resend", "of": of.to_string(), "queue_id": message.to_string(), "until_ms": until,
+        }),
+        Event::PostEnd { message } => json!({"kind": "post_end", "queue_id": message.to_string()}),
+        Event::Posts(posts) => json!({"kind": "posts", "posts": posts.iter().map(post).collect::<Vec<_>>()}),
         Event::Skipped(code) => json!({"kind": "skipped", "code": code}),
     }
+}
+
+fn post(slice: &PostSlice) -> Value {
+    let facts = &slice.facts;
+    json!({
+        "message": accept(&slice.accept), "until_ms": facts.until, "total": facts.total, "removed": facts.removed,
+        "coalesced": facts.coalesced, "expired": ids(&facts.expired), "dropped": ids(&facts.dropped),
+        "resends": facts.resends.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
 }
 
 fn mailbox(id: AddressId, h: MailboxHistory) -> Value {

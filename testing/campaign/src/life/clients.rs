@@ -18,7 +18,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{Ev, Life};
 use crate::hosts;
-use crate::model::{Expanded, QUARANTINED_KEY};
+use crate::model::{Expanded, POST_KEY, QUARANTINED_KEY};
 
 const REFUSALS_MAX: u32 = 5;
 const PIECE_BYTES: usize = 6 * 1024;
@@ -126,7 +126,7 @@ impl Life<'_> {
             is_transactional: false,
             is_archive: false,
             is_quarantined: key.starts_with(QUARANTINED_KEY),
-            taken: AcceptanceFacts::local("campaign"),
+            taken: AcceptanceFacts { proto: "ESMTP", ..AcceptanceFacts::local("campaign") },
         }
     }
 
@@ -183,7 +183,10 @@ impl Life<'_> {
         let mut keys = Vec::new();
         let mut new = Vec::new();
         for (recipients, list) in envelopes {
-            let key = self.new_key();
+            let mut key = self.new_key();
+            if list.is_some() && !key.starts_with(QUARANTINED_KEY) {
+                key = key.replacen('<', POST_KEY, 1);
+            }
             new.push(self.envelope(&key, recipients, list));
             keys.push(key);
         }

@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 use clients::{Clients, Upload};
 use fastrand::Rng;
 use parking_lot::Mutex;
+use stentor_config::{FlowConfig, ListConfig, ReportConfig};
 use stentor_core::assignment::Assignment;
 use stentor_core::clock::Clock;
 use stentor_core::committer::Committer;
@@ -28,12 +29,14 @@ use stentor_core::suppression::take_assignment;
 use stentor_core::{Actor, Core, Parts, Settings};
 use stentor_delivery::{bounce, outcome};
 use stentor_journal::{Preparer, SimDisk};
+use stentor_lists::{FromRewriting, List, ListSettings, PostingPolicy};
 use stentor_logs::Logs;
+use stentor_mail::address::Address;
 use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
-use stentor_queue::store::Store;
+use stentor_queue::store::{KeptPost, Store};
 use stentor_registry::AddressRegistry;
 use stentor_resolve::Resolver;
 use stentor_sched::{CloseReason, FailedRcpt, NoSession, RcptOutcome, Scheduler, SessionSoFar, Stage};
@@ -133,6 +136,8 @@ pub struct Life<'a> {
     pub drained: u64,
     /// Recipients that the operator released from the quarantine.
     pub released: u64,
+    /// Recipients that missed a post and that the operator sent it again.
+    pub resent: u64,
     /// How long the disk refuses once it has begun to.
     refuses_ms: Option<Ms>,
     /// When the disk last refused something, or had little room by the scenario; and how many errors it had given out
@@ -157,11 +162,37 @@ impl Shared {
         config.journal.batch_bytes_max = 16 * 1024;
         // Whatever nothing refers to is forgotten at each checkpoint.
         config.journal.address_unseen_ms = 0;
+        config.lists.push(list()?);
         config.dns.servers = vec![std::net::SocketAddr::from(([127, 0, 0, 1], 53))];
         let settings = Arc::new(Settings::new(config, None));
         let resolver = Resolver::new(settings.resolver(&[])).map_err(|error| error.to_string())?;
         Ok(Shared { settings, resolver })
     }
+}
+
+/// The list `l`, whose posts are kept.
+fn list() -> Result<ListConfig, String> {
+    let address = |text: &str| Address::parse(text.as_bytes(), false).map_err(|error| format!("{text}: {error:?}"));
+    let settings = ListSettings {
+        name: "l".into(),
+        address: address("l@lists.example")?,
+        bounces: address("l-bounces@lists.example")?,
+        owner: None,
+        post: PostingPolicy::Anyone,
+        list_id: "l.lists.example".to_owned(),
+        precedence: None,
+        description: String::new(),
+        archive: None,
+        rewrite_from: FromRewriting::default(),
+    };
+    let list = List::new(settings).map_err(|errors| format!("{errors:?}"))?;
+    Ok(ListConfig {
+        list: Arc::new(list),
+        subscribers: "l".into(),
+        flow: FlowConfig::default(),
+        report: ReportConfig::default(),
+        keep_posts_ms: 3_600_000,
+    })
 }
 
 /// The mutations of a start: forgets a part of what was replayed.
@@ -251,6 +282,7 @@ impl<'a> Life<'a> {
             in_run: BTreeSet::new(),
             drained: 0,
             released: 0,
+            resent: 0,
             refuses_ms: None,
             trouble: (now, disk.errors()),
             is_short: false,
@@ -599,10 +631,11 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Every message in the queue and in the quarantine can be read, octet by octet.
+    /// Every message in the queue and in the quarantine and every kept post can be read, octet by octet.
     fn check_contents(&self) -> Result<(), String> {
         let all: Vec<(String, u64)> = self.core.with(|hub, _| {
             let all = hub.store.messages().map(|(_, message)| message).chain(hub.store.quarantined(None));
+            let all = all.chain(hub.store.posts(None).map(KeptPost::message));
             all.map(|message| (message.message_id().to_owned(), message.content().0)).collect()
         });
         all.iter().try_for_each(|(key, content)| self.check_content(key, *content))

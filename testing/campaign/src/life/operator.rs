@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use stentor_core::audit::Audit;
 use stentor_core::intake::Job;
+use stentor_core::resend::ResendPart;
 use stentor_core::verb::{QueueChange, ReleasedPart, VerbJob};
 use stentor_delivery::by_operator;
 use stentor_mail::reply::Enhanced;
@@ -42,6 +43,9 @@ impl Life<'_> {
         if no.is_none() && kept > 0 && self.rng.u8(0..3) == 0 {
             let count = self.rng.usize(1..=MESSAGES_MAX);
             return self.quarantine_verb(count);
+        }
+        if no.is_none() && !self.clients.has_verb() && self.rng.u8(0..3) == 0 && self.post_verb() {
+            return;
         }
         let mut all: Vec<(MessageNo, MessageId)> =
             self.core.with(|hub, _| hub.store.messages().map(|(no, message)| (no, message.id())).collect());
@@ -101,6 +105,7 @@ impl Life<'_> {
             _ => {
                 let core = self.core.clone();
                 let released = |(from, ids, bytes_max)| ReleasedPart {
+                    keep_until: None,
                     from,
                     to: core.next_message_id(),
                     ids,
@@ -112,6 +117,33 @@ impl Life<'_> {
                 self.push_verb("quarantine_release", QueueChange::ReleaseQuarantined { parts });
             }
         }
+    }
+
+    /// A post is sent again to some that missed it, or all, or is no longer kept. Whether there is one.
+    fn post_verb(&mut self) -> bool {
+        let (everyone, ends, pick) = (self.rng.bool(), self.rng.u8(0..6) == 0, self.rng.usize(0..64));
+        let to = self.core.next_message_id();
+        let chosen = self.core.with(|hub, _| {
+            let posts: Vec<_> = hub.store.posts(None).filter(|post| ends || !post.missed().is_empty()).collect();
+            let post = posts.get(pick % posts.len().max(1))?;
+            let ids = post.missed().iter().enumerate().filter(|(n, _)| everyone || n % 2 == 0).map(|(_, id)| id);
+            Some(ResendPart {
+                post: post.message().id(),
+                to,
+                ids: ids.collect(),
+                until: post.facts().until + 1,
+                bytes_max: post.message().slice_bytes_max() + post.missed().part_bytes_max(),
+                message_id: String::new(),
+            })
+        });
+        let Some(part) = chosen else { return false };
+        if ends {
+            self.push_verb("posts_end", QueueChange::EndPosts { posts: vec![part.post] });
+        } else {
+            self.resent += part.ids.len() as u64;
+            self.push_verb("resend", QueueChange::Resend { parts: vec![part] });
+        }
+        true
     }
 
     fn end_quarantine(&mut self, verb: &'static str, fate: Fate, all: Vec<(MessageId, IdSet, usize)>) {

@@ -286,6 +286,19 @@ fn expect_change(ledger: &mut Ledger, hub: &Hub, model: &mut Model, change: &Que
                 ledger.leaves(hub, model, part.from, None, &part.ids);
             }
         }
+        QueueChange::Resend { parts } => {
+            for part in parts {
+                if let Some(post) = hub.store.post(part.post) {
+                    let ids = post.missed().intersection(&part.ids);
+                    model.resend(post.message().message_id(), &texts(&hub.store, &ids));
+                }
+            }
+        }
+        QueueChange::EndPosts { posts } => {
+            for post in posts.iter().filter_map(|id| hub.store.post(*id)) {
+                model.posts.remove(post.message().message_id());
+            }
+        }
         QueueChange::TryNow { .. } | QueueChange::RunQueue => {}
     }
 }

@@ -74,6 +74,7 @@ mod oauth;
 mod offers;
 mod policy;
 mod policy_services;
+mod posts;
 mod preload;
 mod proxies;
 mod quarantine;

@@ -112,6 +112,12 @@ pub(super) const ROUTES: &[Route] = &[
     get("/posts", View(Subject::Report, &[]), "Posts", "Delivery reports of the newest posts."),
     get("/posts/{id}", Nothing, "Posts", "The delivery report of one post."),
     get(
+        "/posts/{id}/recipients",
+        Query(&[except("PostArguments", &["id"])]),
+        "Post",
+        "How many recipients have a kept post, and which ones wait for it or missed it, and why.",
+    ),
+    get(
         "/mailstat",
         Query(&[all("RowsQuery")]),
         "",
@@ -241,5 +247,11 @@ pub(super) const ROUTES: &[Route] = &[
     post("/reload", Nothing, "Done", "Reloads the configuration."),
     post("/posts/{id}/pause", Body(REASON), "Counted", "Holds undelivered copies of a post."),
     post("/posts/{id}/resume", Body(REASON), "Counted", "Resumes a paused post."),
+    post(
+        "/posts/{id}/resend",
+        Body(REASON),
+        "Counted",
+        "Sends a kept post to those that missed it: bounced, expired, or removed by an operator.",
+    ),
     post("/posts/{id}/cancel", Body(REASON), "Counted", "Removes undelivered copies of a post without a bounce."),
 ];

@@ -14,10 +14,11 @@ use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
 use stentor_control::users_view::{Share, UserRow, UsersView};
 use stentor_control::{
-    ActionResult, Ages, AgesRow, AttachmentView, DepartureView, EnvelopeView, ErrorCode, Fates, ListOverview,
-    ListTable, MemberTable, MemberView, MessageView, PersonView, QuarantineList, QuarantinedMessage, QuarantinedView,
-    QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow, StandingBounceView, Status, StuckReport,
-    StuckRow, SuppressionList, SuppressionName, SuppressionView,
+    ActionResult, Ages, AgesRow, AttachmentView, DepartureView, EnvelopeView, ErrorCode, Fates, ListOverview, ListTable,
+    MemberTable, MemberView, MessageView, PersonView, PostCounts, PostListView,
+    PostRcptView, PostView, QuarantineList, QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary,
+    RecipientState, RecipientView, SiteRow, StandingBounceView, Status, StuckReport, StuckRow, SuppressionList,
+    SuppressionName, SuppressionView,
 };
 use stentor_domain_reports::dmarc::{DmarcSummary, DomainSums, MessageSums, SourceSums};
 use stentor_push::webhooks::WebhookView;
@@ -103,6 +104,7 @@ pub(in crate::api) fn all() -> Vec<Sample> {
         ),
         sample("Hosts", &hosts()),
         sample("Posts", &posts()),
+        sample("Post", &post()),
         sample("Dmarc", &dmarc()),
         sample("Envelope", &envelope()),
         sample(
@@ -503,6 +505,41 @@ fn hosts() -> Hosts {
         ..HostRow::default()
     };
     Hosts { now: NOW, sites_total: 1, matching: 1, rows: vec![row], ..Hosts::default() }
+}
+
+fn post() -> PostView {
+    let counts = PostCounts {
+        total: 1_000,
+        delivered: 990,
+        waiting: 7,
+        missed: 3,
+        bounced: 2,
+        expired: 1,
+        ..PostCounts::default()
+    };
+    let list = PostListView {
+        id: ID.to_owned(),
+        list: "news".to_owned(),
+        counts,
+        resends: vec![ID.to_owned()],
+        ..PostListView::default()
+    };
+    let missed = PostRcptView {
+        address: "gone@example.org".to_owned(),
+        state: "bounced".to_owned(),
+        at: Some(NOW),
+        next_try: Some(NOW),
+        ..PostRcptView::default()
+    };
+    PostView {
+        id: ID.to_owned(),
+        now: NOW,
+        counts,
+        lists: vec![list],
+        recipients: vec![missed],
+        next: Some(50),
+        ..PostView::default()
+    }
 }
 
 fn posts() -> PostReports {

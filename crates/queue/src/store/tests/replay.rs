@@ -6,19 +6,21 @@
 //! every address that nothing refers to, so that ids are reused all the time. A naive model of messages, in terms of
 //! addresses, runs beside it.
 
+mod checks;
+mod posts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
 
+use self::posts::{ModelPost, is_kept, modelled_post};
 use super::slices::{KeptJournal, LogEntry, Part};
 use super::*;
 use crate::event::{
-    FATES, encode_forget, encode_intern, encode_list, encode_quarantine_ended, encode_quarantine_released,
-    encode_quarantined,
+    FATES, encode_forget, encode_intern, encode_list, encode_post, encode_post_end, encode_quarantine_ended,
+    encode_quarantine_released, encode_quarantined, encode_resend,
 };
 
 #[derive(Debug, Clone)]
@@ -31,6 +33,10 @@ enum Op {
     /// Recipients leave the quarantine: for this fate, or for the queue.
     Leave(Index, Option<usize>, u32),
     Settle(Index, usize, u32),
+    /// Recipients that missed a post get it again.
+    Resend(Index, u32),
+    /// A post is no longer kept.
+    EndPost(Index),
     List(u8, Vec<u16>),
     RemoveList(u8),
     /// An operator's hold or release of messages.
@@ -64,6 +70,8 @@ enum Mutation {
     StaleSlice,
     /// Slices of the quarantine are kept when a recipient leaves it.
     StaleQuarantine,
+    /// Slices of posts are kept when a recipient misses one.
+    StalePost,
 }
 
 /// Pages of four; all slices except the smallest are kept.
@@ -76,6 +84,8 @@ fn op() -> impl Strategy<Value = Op> {
         9 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Settle(i, fate, mask)),
         2 => (recipients(), any::<bool>()).prop_map(|(r, same)| Op::Quarantine(r, same)),
         3 => (any::<Index>(), prop::option::of(1usize..4), any::<u32>()).prop_map(|(i, fate, mask)| Op::Leave(i, fate, mask)),
+        3 => (any::<Index>(), any::<u32>()).prop_map(|(i, mask)| Op::Resend(i, mask)),
+        1 => any::<Index>().prop_map(Op::EndPost),
         1 => (0u8..4, recipients()).prop_map(|(name, r)| Op::List(name, r)),
         1 => (0u8..4).prop_map(Op::RemoveList),
         2 => (vec(any::<Index>(), 1..4), any::<bool>()).prop_map(|(which, held)| Op::Hold(which, held)),
@@ -94,6 +104,7 @@ struct Model {
     messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally, bool)>,
     /// By id: content and recipients.
     quarantine: BTreeMap<u64, (u64, BTreeSet<u32>)>,
+    posts: BTreeMap<u64, ModelPost>,
     totals: Totals,
     suspended: BTreeMap<String, (Ms, String)>,
 }
@@ -105,6 +116,9 @@ enum ModelChange {
     /// The original message, and the message of its own that the recipients become.
     Released(u64, Box<Accept>),
     Ended(u64, Fate, IdSet),
+    /// The post, and the message that sends it again.
+    Resend(u64, Box<Accept>),
+    EndPost(u64),
     List(u8, u64, IdSet),
     RemoveList(u8),
     Hold(bool, Vec<MessageId>),
@@ -125,6 +139,8 @@ struct Owner {
     new: Vec<ModelChange>,
     /// Recipients that an operator reserved, until the batch is durable or refused.
     reserved: BTreeSet<(u64, u32)>,
+    /// Posts that end with the next batch.
+    ending: BTreeSet<u64>,
     /// Addresses interned for `new`.
     interned: Vec<AddressId>,
     cursor: Option<(Checkpoint, usize, usize)>,
@@ -146,6 +162,7 @@ impl Owner {
             model: Model {
                 messages: BTreeMap::new(),
                 quarantine: BTreeMap::new(),
+                posts: BTreeMap::new(),
                 totals: Totals::default(),
                 suspended: BTreeMap::new(),
             },
@@ -156,6 +173,7 @@ impl Owner {
             first_id: MessageId(0),
             new: Vec::new(),
             reserved: BTreeSet::new(),
+            ending: BTreeSet::new(),
             interned: Vec::new(),
             cursor: None,
             sweep: None,
@@ -210,6 +228,8 @@ impl Owner {
                     self.record_fate(which.index(self.model.messages.len()), FATES[fate], mask);
                 }
             }
+            Op::Resend(which, mask) => self.resend(which, mask),
+            Op::EndPost(which) => self.end_post(which),
             Op::List(name, numbers) => {
                 let ids = self.intern(&numbers);
                 self.new.push(ModelChange::List(name, self.now, ids));
@@ -310,13 +330,20 @@ impl Owner {
         } else if finished {
             let mut others = self.model.messages.values().map(|(other, ..)| other);
             let unreferenced = others.all(|other| *other != content.0)
+                && self.model.posts.values().all(|post| post.content != content.0)
                 && self.model.quarantine.values().all(|(other, _)| *other != content.0);
             EventEffect::Finished { no, id: MessageId(id), content, unreferenced, recipients }
         } else {
             EventEffect::Recorded { no, recipients }
         };
-        let slices = self.live.message_slices.clone();
-        assert_eq!(self.live.record_fate(no, fate, &ids, None, self.now, &mut record), expected);
+        let (slices, of_posts) = (self.live.message_slices.clone(), self.live.posts.slices.clone());
+        let is_suppressed = mask & 2 == 0;
+        let by = is_suppressed.then_some("suppressed for this list (unsubscribed)");
+        self.count_in_post(id, fate, &hit, is_suppressed);
+        assert_eq!(self.live.record_fate(no, fate, &ids, by, self.now, &mut record), expected);
+        if self.mutation == Mutation::StalePost {
+            self.live.posts.slices = of_posts;
+        }
         if self.mutation == Mutation::StaleSlice {
             self.live.message_slices = slices;
         }
@@ -344,48 +371,15 @@ impl Owner {
         let mut record = Vec::new();
         encode_intern(&mut record, self.interned.iter().map(|id| (*id, self.live.book.text(*id))));
         batch.push(LogEntry::Record(record));
-        for new in &self.new {
-            let mut record = Vec::new();
-            let referred = match new {
-                ModelChange::Accept(accept) | ModelChange::Quarantined(accept) | ModelChange::Released(_, accept) => {
-                    Some(&accept.recipients)
-                }
-                ModelChange::List(_, _, ids) => Some(ids),
-                _ => None,
-            };
-            if let Some(ids) = referred
-                && self.mutation != Mutation::FreshForgotten
-            {
-                self.live.refer(ids);
-            }
-            match new {
-                ModelChange::Accept(accept) => encode_accept(&mut record, accept),
-                ModelChange::Quarantined(accept) => encode_quarantined(&mut record, accept),
-                ModelChange::Released(from, accept) => {
-                    encode_quarantine_released(&mut record, MessageId(*from), Some("uid=0"), accept);
-                }
-                ModelChange::Ended(id, fate, ids) => {
-                    encode_quarantine_ended(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
-                }
-                ModelChange::List(name, version, ids) => {
-                    encode_list(&mut record, &format!("l{name}"), *version, "", ids);
-                }
-                ModelChange::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
-                ModelChange::Suspend(what, standing) => suspend(what, standing.as_ref()).encode(&mut record),
-                ModelChange::Hold(held, messages) => {
-                    Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
-                    batch.push(LogEntry::Record(std::mem::take(&mut record)));
-                    Event::Hold { held: *held, messages: messages.clone() }.encode(&mut record);
-                }
-                ModelChange::Remove(id, fate, ids) => {
-                    encode_outcome(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
-                }
-            }
-            batch.push(LogEntry::Record(record));
+        let all = std::mem::take(&mut self.new);
+        for new in &all {
+            self.write(new, &mut batch);
         }
+        self.new = all;
         let forgotten = self.forget(&mut batch);
         if refuse {
             self.reserved.clear();
+            self.ending.clear();
             if self.cursor.take().is_some() {
                 self.live.end_marking();
             }
@@ -397,6 +391,60 @@ impl Owner {
         } else {
             self.commit(batch, forgotten);
         }
+    }
+
+    /// Adds an event's records to a batch.
+    fn write(&mut self, new: &ModelChange, batch: &mut Vec<LogEntry>) {
+        let mut record = Vec::new();
+        let referred = match new {
+            ModelChange::Accept(accept)
+            | ModelChange::Quarantined(accept)
+            | ModelChange::Resend(_, accept)
+            | ModelChange::Released(_, accept) => Some(&accept.recipients),
+            ModelChange::List(_, _, ids) => Some(ids),
+            _ => None,
+        };
+        if let Some(ids) = referred
+            && self.mutation != Mutation::FreshForgotten
+        {
+            self.live.refer(ids);
+        }
+        match new {
+            ModelChange::Accept(accept) => {
+                encode_accept(&mut record, accept);
+                if is_kept(accept) {
+                    batch.push(LogEntry::Record(std::mem::take(&mut record)));
+                    encode_post(&mut record, accept.id, self.now);
+                }
+            }
+            ModelChange::Resend(of, accept) => {
+                encode_accept(&mut record, accept);
+                batch.push(LogEntry::Record(std::mem::take(&mut record)));
+                encode_resend(&mut record, MessageId(*of), accept.id, self.now);
+            }
+            ModelChange::EndPost(id) => encode_post_end(&mut record, MessageId(*id)),
+            ModelChange::Quarantined(accept) => encode_quarantined(&mut record, accept),
+            ModelChange::Released(from, accept) => {
+                encode_quarantine_released(&mut record, MessageId(*from), Some("uid=0"), accept);
+            }
+            ModelChange::Ended(id, fate, ids) => {
+                encode_quarantine_ended(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
+            }
+            ModelChange::List(name, version, ids) => {
+                encode_list(&mut record, &format!("l{name}"), *version, "", ids);
+            }
+            ModelChange::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
+            ModelChange::Suspend(what, standing) => suspend(what, standing.as_ref()).encode(&mut record),
+            ModelChange::Hold(held, messages) => {
+                Event::Verb { at: self.now, who: "uid=0", verb: "hold", detail: "{}" }.encode(&mut record);
+                batch.push(LogEntry::Record(std::mem::take(&mut record)));
+                Event::Hold { held: *held, messages: messages.clone() }.encode(&mut record);
+            }
+            ModelChange::Remove(id, fate, ids) => {
+                encode_outcome(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
+            }
+        }
+        batch.push(LogEntry::Record(record));
     }
 
     /// Does a step of the sweep: its `Forget` comes last in the batch.
@@ -447,14 +495,9 @@ impl Owner {
     /// Called when the batch is durable: its new events are applied, to the model too.
     fn apply_new(&mut self, new: ModelChange) {
         match new {
-            ModelChange::Accept(accept) => {
-                self.note_names(&accept);
-                let pending: BTreeSet<u32> = accept.recipients.iter().collect();
-                self.model.totals.messages_accepted += 1;
-                self.model.totals.acknowledged += pending.len() as u64;
-                self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
-                add(&mut self.live, *accept);
-            }
+            ModelChange::Accept(accept) => self.apply_accept(*accept),
+            ModelChange::Resend(of, accept) => self.apply_resend(of, *accept),
+            ModelChange::EndPost(id) => self.apply_end(id),
             ModelChange::Quarantined(accept) => {
                 self.note_names(&accept);
                 let kept: BTreeSet<u32> = accept.recipients.iter().collect();
@@ -479,10 +522,8 @@ impl Owner {
             ModelChange::Ended(id, fate, ids) => {
                 let content = self.left(id, &ids);
                 *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
-                let messages = self.model.messages.values().map(|(content, ..)| content);
-                let is_there =
-                    messages.chain(self.model.quarantine.values().map(|(content, _)| content)).any(|c| *c == content);
-                let expected = if is_there { EventEffect::Noted } else { EventEffect::Freed(ContentId(content)) };
+                let expected =
+                    if self.has_content(content) { EventEffect::Noted } else { EventEffect::Freed(ContentId(content)) };
                 let ended =
                     Event::QuarantineEnded { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now };
                 assert_eq!(self.live.apply(ended), expected);
@@ -511,6 +552,12 @@ impl Owner {
         }
     }
 
+    fn has_content(&self, content: u64) -> bool {
+        self.model.messages.values().any(|(other, ..)| *other == content)
+            || self.model.quarantine.values().any(|(other, _)| *other == content)
+            || self.model.posts.values().any(|post| post.content == content)
+    }
+
     /// Removes recipients of a queued message that were reserved, so all of them are still pending.
     fn apply_removal(&mut self, id: u64, fate: Fate, ids: IdSet) {
         let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
@@ -520,6 +567,7 @@ impl Owner {
         if pending.is_empty() {
             self.model.messages.remove(&id);
         }
+        self.count_in_post(id, fate, &ids.iter().collect::<Vec<_>>(), false);
         self.live.apply(Event::Outcome { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now });
     }
 
@@ -574,13 +622,28 @@ impl Owner {
                     assert_eq!(store.book.text(AddressId(id)), self.names[&(message.id().0, id)]);
                 }
             }
+            for post in store.posts(None) {
+                for id in post.missed() {
+                    assert_eq!(store.book.text(AddressId(id)), self.names[&(post.message().id().0, id)]);
+                }
+            }
         }
     }
 }
 
 /// All durable state of a store.
-type StoreView =
-    (Vec<Message>, Vec<Message>, Vec<(String, ListState)>, Vec<(u32, String)>, Vec<(String, Vec<u32>)>, Totals, u64);
+#[derive(Debug, PartialEq, Eq)]
+struct StoreView {
+    messages: Vec<Message>,
+    quarantine: Vec<Message>,
+    posts: Vec<KeptPost>,
+    resends: BTreeMap<MessageId, MessageId>,
+    lists: Vec<(String, ListState)>,
+    addresses: Vec<(u32, String)>,
+    domains: Vec<(String, Vec<u32>)>,
+    totals: Totals,
+    pending: u64,
+}
 
 fn shown(store: &Store) -> StoreView {
     let book = &store.book;
@@ -590,15 +653,17 @@ fn shown(store: &Store) -> StoreView {
         .filter(|(_, ids): &(_, Vec<u32>)| !ids.is_empty())
         .collect();
     domains.sort();
-    (
-        store.messages().map(|(_, m)| m.clone()).collect(),
-        store.quarantined(None).cloned().collect(),
-        store.lists().map(|(name, list)| (name.to_owned(), list.clone())).collect(),
-        book.iter_at(0).map(|(id, text)| (id.0, String::from_utf8_lossy(text).into_owned())).collect(),
+    StoreView {
+        messages: store.messages().map(|(_, m)| m.clone()).collect(),
+        quarantine: store.quarantined(None).cloned().collect(),
+        posts: store.posts(None).cloned().collect(),
+        resends: store.resends.clone(),
+        lists: store.lists().map(|(name, list)| (name.to_owned(), list.clone())).collect(),
+        addresses: book.iter_at(0).map(|(id, text)| (id.0, String::from_utf8_lossy(text).into_owned())).collect(),
         domains,
-        store.totals(),
-        store.pending(),
-    )
+        totals: store.totals(),
+        pending: store.pending(),
+    }
 }
 
 fn modelled(store: &Store) -> Model {
@@ -606,7 +671,8 @@ fn modelled(store: &Store) -> Model {
     let messages = store.messages().map(|(_, m)| (m.id().0, shown(m)));
     let kept = |m: &Message| (m.id().0, (m.content().0, m.pending().iter().collect()));
     let quarantine = store.quarantined(None).map(kept).collect();
-    Model { messages: messages.collect(), quarantine, totals: store.totals(), suspended: suspended(store) }
+    let posts = store.posts(None).map(|post| modelled_post(store, post)).collect();
+    Model { messages: messages.collect(), quarantine, posts, totals: store.totals(), suspended: suspended(store) }
 }
 
 /// Suspensions and standing bounces of a store.
@@ -627,6 +693,8 @@ fn check_indices(store: &Store) {
     assert_eq!((store.by_id.len(), store.by_content.len()), (store.len(), store.len()));
     assert_eq!(store.quarantined_len(), store.quarantined(None).count());
     assert_eq!(store.quarantined_octets(), store.quarantined(None).map(Message::size).sum::<u64>());
+    assert_eq!(store.posts_octets(), store.posts(None).map(|post| post.message().size()).sum::<u64>());
+    assert!(store.posts(None).all(|post| store.has_content(post.message().content())));
     assert!(store.quarantined(None).all(|m| store.has_content(m.content()) && store.no_of(m.id()).is_none()));
     let mut last = None;
     for (no, m) in store.messages() {
@@ -684,98 +752,4 @@ proptest! {
         store.replayed().unwrap();
         prop_assert_eq!(shown(&store), shown(&owner.live));
     }
-}
-
-/// Runs some operations after which everything can be forgotten. Returns whether the checks found the error.
-fn is_found(mutation: Mutation) -> bool {
-    let mut runner = TestRunner::deterministic();
-    let strategy = vec(op(), 30..80);
-    (0..60).any(|_| {
-        let ops = strategy.new_tree(&mut runner).unwrap().current();
-        let run = || {
-            let mut owner = Owner::new();
-            owner.mutation = mutation;
-            for op in ops {
-                owner.step(op);
-                owner.batch(true, 3, false);
-            }
-        };
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err()
-    })
-}
-
-#[test]
-fn forgetting_is_checked_by_what_it_must_not_do() {
-    assert!(!is_found(Mutation::None));
-    assert!(is_found(Mutation::ReusedEarly), "an id given out again before a checkpoint is complete");
-    assert!(is_found(Mutation::FreshForgotten), "an address that a new message names was forgotten");
-    assert!(is_found(Mutation::StaleSlice), "a slice without the newest outcomes was kept");
-    assert!(is_found(Mutation::StaleQuarantine), "a slice with recipients that were released was kept");
-}
-
-/// Slices are kept, even across abandoned checkpoints and starts.
-#[test]
-fn unchanged_slices_are_named_again() {
-    let mut owner = Owner::new();
-    owner.step(Op::List(1, (0..200).collect()));
-    owner.step(Op::Accept((0..20).collect(), false, false));
-    let (mut again, mut written) = (0, 0);
-    for round in 0..6 {
-        owner.batch(true, 1000, false);
-        while owner.cursor.is_some() || owner.sweep.is_some() {
-            owner.batch(false, 1000, false);
-        }
-        if round > 0 {
-            // There are 50 pages of addresses and one of messages; a start ages them.
-            let (kept, new) = (owner.kept.again - again, owner.kept.last_content - written);
-            assert!(kept >= 30 && new <= 20, "round {round}: {kept} kept, {new} written");
-        }
-        (again, written) = (owner.kept.again, owner.kept.last_content);
-        match round {
-            1 => owner.step(Op::Restart),
-            2 => {
-                owner.batch(true, 3, true);
-                owner.batch(false, 0, false);
-            }
-            3 => owner.step(Op::Accept(vec![7], false, false)),
-            _ => {}
-        }
-    }
-}
-
-/// Ids are reused: otherwise most runs with many addresses would need more ids.
-#[test]
-fn forgotten_ids_are_given_out_again() {
-    let mut owner = Owner::new();
-    for round in 0..30u16 {
-        owner.step(Op::Accept((0..10).map(|n| round * 10 + n).collect(), false, false));
-        owner.batch(false, 0, false);
-        owner.record_fate(0, Fate::Delivered, u32::MAX);
-        for _ in 0..12 {
-            owner.batch(true, 1000, false);
-        }
-        assert!(owner.live.book.is_empty(), "round {round}: {} left", owner.live.book.len());
-    }
-    assert!(owner.live.book.id_bound() <= 30, "{} ids for 300 addresses", owner.live.book.id_bound());
-}
-
-/// The checker works: outcomes applied before the beginning but written after it would count twice.
-#[test]
-fn the_order_in_a_batch_matters() {
-    let mut owner = Owner::new();
-    owner.step(Op::Accept(vec![1], false, false));
-    owner.step(Op::Accept(vec![1], false, false));
-    owner.batch(false, 0, false);
-    owner.record_fate(0, Fate::Delivered, u32::MAX);
-    let slices = slices(&mut owner.live);
-    let replay = |records: &[&Vec<u8>]| {
-        let mut store = Store::new();
-        for record in records {
-            store.apply_record(record).unwrap();
-        }
-        store
-    };
-    let (begin, rest, waiting) = (&slices[0], slices[1..].iter(), &owner.waiting[0]);
-    assert!(replay(&[waiting, begin].into_iter().chain(rest.clone()).collect::<Vec<_>>()).is_balanced());
-    assert!(!replay(&[begin, waiting].into_iter().chain(rest).collect::<Vec<_>>()).is_balanced());
 }
