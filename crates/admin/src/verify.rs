@@ -154,6 +154,9 @@ impl Verification<'_> {
             (Outcome::Local(AddressClass::Bounces(name)), None) => {
                 self.add(VerifyRow::new(to.as_str(), LIST, "", &format!("reports about posts of {name}")));
             }
+            (Outcome::Local(AddressClass::Command { list, command }), None) => {
+                self.add(VerifyRow::new(to.as_str(), LIST, "", &format!("command {} to {list}", command.word())));
+            }
             (Outcome::Local(AddressClass::Alias(expansion)), None) => {
                 self.expanded(&to, &expansion, marks.route.as_ref()).await?;
             }

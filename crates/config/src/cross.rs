@@ -91,6 +91,7 @@ fn list_input(settings: &stentor_lists::ListSettings) -> ListInput {
         address: settings.address.clone(),
         bounces: settings.bounces.clone(),
         owner: settings.owner.clone(),
+        commands: settings.commands.map(|commands| commands.join),
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stentor_lists::commands::{CommandSettings, JoinPolicy, Language};
 use stentor_lists::{FromRewriting, List, ListSettings, PostingPolicy};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
@@ -127,6 +128,22 @@ fn report(section: &Section<'_>) -> ReportConfig {
     }
 }
 
+/// Reads `join` and `language` of a list whose members are in the registry: it takes commands.
+fn commands(section: &Section<'_>) -> Option<CommandSettings> {
+    let join = [("open", JoinPolicy::Open), ("closed", JoinPolicy::Closed)];
+    let commands = CommandSettings {
+        join: section.choice("join", JoinPolicy::Open, &join),
+        language: section.choice("language", Language::English, &Language::ALL),
+    };
+    let has_file = section.text("subscribers").is_some();
+    for key in ["join", "language"].into_iter().filter(|key| has_file && section.text(key).is_some()) {
+        let message =
+            format!("`{key}` has no effect: people join and leave by mail only if the list has no `subscribers` file");
+        section.context.warn(section.span_of(key), message);
+    }
+    (!has_file).then_some(commands)
+}
+
 /// Values of `rewrite_from`.
 const FROM_REWRITING: [(&str, FromRewriting); 3] =
     [("never", FromRewriting::Never), ("dmarc", FromRewriting::Dmarc), ("always", FromRewriting::Always)];
@@ -158,6 +175,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp
     let flow = sending::list_flow(&section, flows);
     let report = report(&section);
     let keep_posts_ms = section.seconds("keep_posts_s", KEEP_POSTS_S, 0.0..=KEEP_POSTS_S_MAX);
+    let commands = commands(&section);
     let spans = |key: &str| section.span_of(key);
     let (address_span, owner_span, id_span) = (spans("address"), spans("owner"), spans("list_id"));
 
@@ -183,6 +201,7 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp
             archive,
             archived_at,
             rewrite_from,
+            commands,
             address: own,
         };
         checked(&section, settings)

@@ -31,6 +31,7 @@ pub mod live;
 pub mod local_members;
 pub mod log;
 pub mod measures;
+pub mod membership;
 pub mod memory;
 pub mod name_servers;
 pub mod next_hops;
@@ -121,6 +122,10 @@ pub struct Counters {
 const POSTER_GUESSES: Slowness =
     Slowness { free: 5, wait_ms_min: 3_600_000, wait_ms_max: 86_400_000, forgotten_ms: 86_400_000 };
 
+/// Limits requests to join or leave lists: a client that sends more unproven ones waits, ever longer, up to an hour.
+const LIST_REQUESTS: Slowness =
+    Slowness { free: 60, wait_ms_min: 60_000, wait_ms_max: 3_600_000, forgotten_ms: 3_600_000 };
+
 /// Figures of the journal after the last batch.
 #[derive(Clone, Copy, Default)]
 pub struct JournalFigures {
@@ -143,6 +148,8 @@ pub struct Core {
     pub senders: Mutex<SenderRates>,
     /// Untrusted clients that named lists beside other recipients, to limit what they can learn about who may post.
     pub poster_guesses: Mutex<Guesses>,
+    /// Clients that sent requests to join or leave lists without a proof of the person.
+    pub list_requests: Mutex<Guesses>,
     /// Notices about held posts.
     pub hold_notices: Mutex<hold_notices::HoldNoticeLimiter>,
     pub lists: Lists,
@@ -264,6 +271,7 @@ impl Core {
         Arc::new(Core {
             senders: Mutex::new(SenderRates::new(parts.clock.now())),
             poster_guesses: Mutex::new(Guesses::new(POSTER_GUESSES, parts.clock.now())),
+            list_requests: Mutex::new(Guesses::new(LIST_REQUESTS, parts.clock.now())),
             hold_notices: Mutex::default(),
             clock: parts.clock,
             intake: Intake::new(

@@ -17,7 +17,7 @@ use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::site::Target;
-use stentor_records::escape::field;
+use stentor_records::escape::{field, printable};
 use stentor_records::record::{
     Accepted, Attempt, HELD_BY, Note, PROTO_RELEASED, RELEASED_BY, Record, Refused, Stat, To, Topic,
 };
@@ -593,6 +593,16 @@ pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     let text =
         format!("report: list={list}, from=<{}>, relay=[{client}], noted", field(mail.path.as_str(), PATH_BYTES_MAX));
     note(core, Topic::Policy, &text);
+}
+
+/// Longest text about a command to a list: it has one or two addresses.
+const COMMAND_BYTES_MAX: usize = 1_000;
+
+/// Reports a command to a list, and its effect.
+pub fn list_command(core: &Core, list: &str, mail: &MailFrom, client: IpAddr, text: &str) {
+    let from = field(mail.path.as_str(), PATH_BYTES_MAX);
+    let text = printable(text, COMMAND_BYTES_MAX);
+    note(core, Topic::Policy, &format!("command: list={list}, from=<{from}>, relay=[{client}], {text}"));
 }
 
 /// Reports a bounce of a list's or manager's post, or a complaint about one, that came in the message `id`.

@@ -158,7 +158,7 @@ impl Settings {
                     (expansion.addresses.iter().cloned().map(MailReader::plain).collect(), expansion.lists.clone())
                 }
                 AddressClass::List(list) => (Vec::new(), vec![list]),
-                AddressClass::Bounces(_) => Default::default(),
+                AddressClass::Bounces(_) | AddressClass::Command { .. } => Default::default(),
                 AddressClass::Relay | AddressClass::Refuse(_) if self.policy.is_local_domain(address.domain()) => {
                     Default::default()
                 }

@@ -77,6 +77,8 @@ pub struct Settings {
     bounce_rules: Option<BounceRules>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
+    /// Whether any list takes commands.
+    pub takes_list_commands: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
     has_archives: bool,
     /// Whether some list is archived, so that posts need a Message-ID.
@@ -118,6 +120,7 @@ impl Settings {
             bounce_rules: None,
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
+            takes_list_commands: config.lists.iter().any(|entry| entry.list.settings().commands.is_some()),
             lists: lists.collect(),
             config,
         }

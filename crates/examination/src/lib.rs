@@ -27,7 +27,7 @@ use stentor_identity::{
     Check, DomainIdentity, IdentityFinding, LookupAnswer, LookupQuestion, Lookups, ReceivedReports, Rendered, Source,
     examine_domain, examine_source,
 };
-use stentor_lists::{List, OWN_FIELDS, PostFields};
+use stentor_lists::{List, PostFields, own_fields};
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
@@ -205,7 +205,8 @@ fn render_first_copy(config: &Config, domain: &str, list: Option<&List>, wanted:
         message_id: format!("<doctor.{:x}@{}>", wanted.now_ms, config.hostname),
     };
     let missing = config.listen.adds_missing_headers.then_some(missing);
-    let post = list.map(|_| OWN_FIELDS.map(str::to_owned).to_vec());
+    let own = |list: &List| own_fields(list.settings().commands.is_some());
+    let post = list.map(|list| own(list).iter().map(|name| (*name).to_owned()).collect());
     let mut edit = HeaderEdit::new(0, HeaderChanges { missing, post });
     let edited = edit.push(message, true);
     let removed = edit.take_list_fields().replaced;

@@ -107,7 +107,8 @@ async fn admit(
     let path = parts.uri.path();
     let is_public =
         is_link || PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
-    // A link is itself a secret, and its page sends no referrer, so its form has no origin to check.
+    // A link is itself a secret, or its form needs no permission. Its page sends no referrer, so there is no origin to
+    // check.
     let is_trusted = is_link || matches!(caller.login, Some(CallerLogin::Token { .. }));
     if changes && !is_trusted && is_foreign(&parts.headers, &host) {
         return refuse(StatusCode::FORBIDDEN, "the request came from another site's page");

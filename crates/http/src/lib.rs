@@ -19,6 +19,7 @@ pub mod guard;
 mod health;
 mod held_message;
 mod link_page;
+mod list_pages;
 mod listener;
 pub mod metrics;
 mod readings;
@@ -68,6 +69,8 @@ pub struct Http {
     pub links: Arc<Links>,
     /// Counts of visits to these links.
     visits: Arc<held_message::Visits>,
+    /// Permits of requests from the forms of lists.
+    list_requests: Arc<tokio::sync::Semaphore>,
 }
 
 impl Http {
@@ -91,6 +94,7 @@ impl Http {
             answers: Arc::default(),
             links,
             visits: Arc::default(),
+            list_requests: list_pages::permits(),
         }
     }
 
@@ -122,6 +126,7 @@ fn router(http: Http) -> Router {
         .merge(console::router())
         .merge(held_message::router())
         .merge(unsubscribe::router())
+        .merge(list_pages::router())
         .fallback(console::missing)
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)

@@ -1,7 +1,8 @@
 //! Pages behind links that recipients and subscribers get by mail.
 //!
-//! They need no login: the link is the permission. They run no scripts, load nothing, pass on no URL (`no-referrer`),
-//! are not indexed, and refer to no other path of ours, so that a proxy in front only needs to pass their own.
+//! They need no login: the link is the permission, and the forms of lists need none. They run no scripts, load nothing,
+//! pass on no URL (`no-referrer`), are not indexed, and refer to no other path of ours, so that a proxy in front only
+//! needs to pass their own.
 
 use std::sync::LazyLock;
 
@@ -11,11 +12,14 @@ use base64ct::{Base64, Encoding as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 use stentor_copies::UNSUBSCRIBE_PATH;
+use stentor_lists::replies::CommandReply;
 
 /// Path prefixes of links.
-pub(super) const PATHS: [&str; 2] = [KEPT_PATH, UNSUBSCRIBE_PATH];
+pub(super) const PATHS: [&str; 4] = [KEPT_PATH, UNSUBSCRIBE_PATH, LISTS_PATH, CommandReply::CONFIRM_PATH];
 /// Of recipients' links to their quarantined mail.
 const KEPT_PATH: &str = "/kept/";
+/// Of the forms of lists.
+pub(super) const LISTS_PATH: &str = "/lists/";
 const STYLE: &str = include_str!("../assets/link_page.css");
 
 /// Only our own style, by its digest, and forms to this server.

@@ -41,8 +41,14 @@ pub fn delivered_to_field(address: &Address) -> Vec<u8> {
 /// Returns `<mailto:...>`, encoding everything that RFC 6068 section 2 or a structured header field could read
 /// otherwise.
 pub(crate) fn mailto(address: &Address) -> String {
+    mailto_with(address, "")
+}
+
+/// Returns a mailto URL with a query, which must be encoded already.
+pub(crate) fn mailto_with(address: &Address, query: &str) -> String {
     let mut url = String::from("<mailto:");
     percent_encoded(address.as_str(), b"-._~@+!$*'", &mut url);
+    url.push_str(query);
     url.push('>');
     url
 }

@@ -1,4 +1,4 @@
-//! Mailing lists: their settings, subscribers files, who may post, and the header fields of a list.
+//! Mailing lists: their settings, subscribers files, who may post, the header fields of a list, and commands by mail.
 //!
 //! [`List`] holds one list's checked settings and the header fields that every copy of a post carries; [`List::admit`]
 //! decides on a post; [`subscribers`] reads files of any size as a stream.
@@ -11,14 +11,16 @@
 //! client; a file, the I/O error of its reader, and for everything else in it a [`subscribers::SubscribersSummary`].
 
 mod author;
+pub mod commands;
 mod fields;
 mod list;
 mod permalink;
 mod posting;
+pub mod replies;
 pub mod subscribers;
 
 pub use author::{FromRewriting, PostAuthor};
 pub use fields::{delivered_to_field, is_archive_url, is_list_id};
-pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, PostFields, PostingPolicy};
+pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, PostFields, PostingPolicy, own_fields};
 pub use permalink::permalink_in;
 pub use posting::{check_delivered_to, check_received, check_sender};

@@ -7,19 +7,43 @@ use stentor_mail::headers::FORMER_LIST_ID;
 use stentor_mime::field;
 
 use crate::author::{FromRewriting, ListAuthor, PostAuthor, append_rewritten};
-use crate::fields::{append, is_archive_url, is_list_id, mailto, phrase};
+use crate::commands::{CommandSettings, JoinPolicy, ListCommand};
+use crate::fields::{append, is_archive_url, is_list_id, mailto, mailto_with, phrase};
 use crate::permalink::{PermalinkTemplate, append_archived_at};
 
 /// Longest description of a list.
 pub const DESCRIPTION_CHARS_MAX: usize = 500;
 
-/// The header fields that a list may set itself; a post's own must not stay beside them (RFC 2369 section 3).
-pub const OWN_FIELDS: [&str; 5] = [LIST_ID, LIST_POST, LIST_OWNER, LIST_ARCHIVE, PRECEDENCE];
+/// Fields of every list, then those of lists that take commands.
+const OWN_FIELDS: [&str; 9] = [
+    LIST_ID,
+    LIST_POST,
+    LIST_OWNER,
+    LIST_ARCHIVE,
+    PRECEDENCE,
+    LIST_HELP,
+    LIST_SUBSCRIBE,
+    LIST_UNSUBSCRIBE,
+    LIST_UNSUBSCRIBE_POST,
+];
+/// Number of the fields of every list.
+const PLAIN_FIELDS: usize = 5;
 const LIST_ID: &str = "List-Id";
 const LIST_POST: &str = "List-Post";
 const LIST_OWNER: &str = "List-Owner";
 const LIST_ARCHIVE: &str = "List-Archive";
 const PRECEDENCE: &str = "Precedence";
+const LIST_HELP: &str = "List-Help";
+const LIST_SUBSCRIBE: &str = "List-Subscribe";
+const LIST_UNSUBSCRIBE: &str = "List-Unsubscribe";
+/// Never set here: it is for links, which only copies have.
+const LIST_UNSUBSCRIBE_POST: &str = "List-Unsubscribe-Post";
+
+/// The header fields that a list may set itself; a post's own must not stay beside them (RFC 2369 section 3).
+/// `takes_commands`: any list that the post may reach takes commands.
+pub fn own_fields(takes_commands: bool) -> &'static [&'static str] {
+    if takes_commands { &OWN_FIELDS } else { &OWN_FIELDS[..PLAIN_FIELDS] }
+}
 
 /// Who may post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +75,8 @@ pub struct ListSettings {
     /// Template of a post's permalink, for `Archived-At`.
     pub archived_at: Option<String>,
     pub rewrite_from: FromRewriting,
+    /// Set for a list that people join and leave by commands.
+    pub commands: Option<CommandSettings>,
 }
 
 /// An invalid setting.
@@ -175,6 +201,8 @@ impl List {
             if name.eq_ignore_ascii_case(LIST_ID.as_bytes()) {
                 out.extend_from_slice(FORMER_LIST_ID.as_bytes());
                 out.extend_from_slice(&whole[name.len()..]);
+            } else if name.eq_ignore_ascii_case(LIST_UNSUBSCRIBE_POST.as_bytes()) && self.settings.commands.is_some() {
+                // It belongs to the List-Unsubscribe that the list's own replaces (RFC 8058 section 3.1).
             } else if !names(&out).any(|known| known.eq_ignore_ascii_case(name)) {
                 out.extend_from_slice(whole);
             }
@@ -218,6 +246,20 @@ fn fields_of(list: &ListSettings) -> Vec<u8> {
     if let Some(word) = &list.precedence {
         append(&mut out, PRECEDENCE, std::slice::from_ref(word));
     }
+    if list.commands.is_some() {
+        let commands = [
+            (LIST_HELP, ListCommand::Request, "?subject=help"),
+            (LIST_SUBSCRIBE, ListCommand::Join, ""),
+            (LIST_UNSUBSCRIBE, ListCommand::Leave, ""),
+        ];
+        let is_closed = list.commands.is_some_and(|commands| commands.join == JoinPolicy::Closed);
+        for (name, command, query) in commands.into_iter().filter(|(name, ..)| !(is_closed && *name == LIST_SUBSCRIBE))
+        {
+            if let Some(address) = command.address(&list.address) {
+                append(&mut out, name, &[mailto_with(&address, query)]);
+            }
+        }
+    }
     out
 }
 
@@ -238,6 +280,7 @@ pub(crate) mod tests {
             archive: Some("https://lists.example.org/news/".into()),
             archived_at: None,
             rewrite_from: FromRewriting::Dmarc,
+            commands: None,
         }
     }
 
@@ -250,8 +293,27 @@ pub(crate) mod tests {
                         List-Archive: <https://lists.example.org/news/>\r\n\
                         Precedence: list\r\n";
         assert_eq!(std::str::from_utf8(list.header_fields()).unwrap(), expected);
-        assert!(names(list.header_fields()).eq(OWN_FIELDS.map(str::as_bytes)));
+        assert!(names(list.header_fields()).eq(own_fields(false).iter().map(|name| name.as_bytes())));
         assert!(OWN_FIELDS.iter().all(|name| stentor_mail::edited::LIST_FIELDS.contains(name)));
+    }
+
+    #[test]
+    fn a_list_that_takes_commands_names_their_addresses() {
+        let fields = |join| {
+            let commands = Some(CommandSettings { join, ..CommandSettings::default() });
+            let list = List::new(ListSettings { commands, ..settings() }).unwrap();
+            let taken =
+                b"List-Unsubscribe: <https://x.example>\r\nList-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n";
+            assert_eq!(list.copy_fields(taken, None), list.header_fields());
+            String::from_utf8(list.header_fields().to_vec()).unwrap()
+        };
+        let (help, leave) = (
+            "List-Help: <mailto:news-request@lists.example.org?subject=help>\r\n",
+            "List-Unsubscribe: <mailto:news-leave@lists.example.org>\r\n",
+        );
+        let join = "List-Subscribe: <mailto:news-join@lists.example.org>\r\n";
+        assert!(fields(JoinPolicy::Open).ends_with(&format!("Precedence: list\r\n{help}{join}{leave}")));
+        assert!(fields(JoinPolicy::Closed).ends_with(&format!("Precedence: list\r\n{help}{leave}")));
     }
 
     #[test]

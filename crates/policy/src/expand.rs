@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
+use stentor_lists::commands::ListCommand;
 use stentor_mail::address::Address;
 
 use crate::error::{PolicyError, Subject};
@@ -75,6 +76,12 @@ impl Expansion {
 pub(crate) enum Node {
     List(Arc<str>),
     Bounces(Arc<str>),
+    /// A command to a list. It only applies if tables have no entry.
+    Command {
+        list: Arc<str>,
+        command: ListCommand,
+        is_closed: bool,
+    },
     /// An alias. An implied one only applies if tables have no entry.
     Alias {
         targets: Vec<Address>,
@@ -185,7 +192,10 @@ impl<'a> Expander<'a> {
             Node::Bounces(name) => {
                 self.fail(subject, format!("`{target}` receives the bounces of list `{name}` and cannot be a target"));
             }
-            Node::Alias { is_implied: true, .. } if self.has_tables => collector.address(target),
+            Node::Alias { is_implied: true, .. } | Node::Command { .. } if self.has_tables => collector.address(target),
+            Node::Command { list, .. } => {
+                self.fail(subject, format!("`{target}` takes commands to list `{list}` and cannot be a target"));
+            }
             Node::Alias { targets, subject: inner, .. } => {
                 if let Some(start) = self.path.iter().position(|step| **step == **key) {
                     let way = format!("`{}` -> `{key}`", self.path[start..].join("` -> `"));

@@ -40,7 +40,7 @@ pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, LocalTarget, TAR
 pub use guesses::{Guesses, Slowness};
 pub use names::{NAMED_MAX, Names};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
-pub use recipients::Recipients;
+pub use recipients::{CommandRcpt, Recipients};
 pub use route::{DELIVER_SOCKETS, HostSpec, RouteHost, RouteHostError};
 pub use rules::{AddressClass, AddressDecision, AliasInput, ListInput, Policy, PolicyInput, PolicyReason};
 pub use site::{PROFILES, SiteRule, SiteRules};

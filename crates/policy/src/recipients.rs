@@ -8,6 +8,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use stentor_lists::commands::ListCommand;
 use stentor_mail::address::Address;
 
 use crate::envelope_groups::{EnvelopeGroups, EnvelopeKind, Group, RecipientPath};
@@ -22,7 +23,7 @@ pub struct Recipients<P> {
     copies: Vec<(Address, P)>,
     lists: Vec<Arc<str>>,
     aliases: Vec<Alias<P>>,
-    /// Addresses of lists and their bounce addresses, as named.
+    /// Addresses of lists, their bounce addresses and those of their commands, as named.
     of_lists: Vec<OfList<P>>,
     /// Why recipients elsewhere are relayed.
     relays: RelayReasons,
@@ -44,10 +45,27 @@ struct Alias<P> {
 #[derive(Debug)]
 struct OfList<P> {
     list: Arc<str>,
-    /// Whether it is the bounce address: mail to it is a report about the list's posts.
-    is_bounces: bool,
+    role: ListRole,
     address: Address,
     params: P,
+}
+
+/// What an address of a list receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListRole {
+    Posts,
+    /// Reports about posts.
+    Bounces,
+    Commands(ListCommand),
+}
+
+/// A recipient that takes a command to a list.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandRcpt<'r, P> {
+    pub list: &'r Arc<str>,
+    pub command: ListCommand,
+    pub address: &'r Address,
+    pub params: &'r P,
 }
 
 impl<P> Default for Recipients<P> {
@@ -88,11 +106,14 @@ impl<P: RecipientPath> Recipients<P> {
             AddressClass::Refuse(_) => return,
             AddressClass::Relay => self.addresses.push((address, params)),
             AddressClass::Bounces(list) => {
-                unite(&mut self.of_lists, OfList { list, is_bounces: true, address, params });
+                unite(&mut self.of_lists, OfList { list, role: ListRole::Bounces, address, params });
+            }
+            AddressClass::Command { list, command } => {
+                unite(&mut self.of_lists, OfList { list, role: ListRole::Commands(command), address, params });
             }
             AddressClass::List(list) => {
                 once(&mut self.lists, &list);
-                unite(&mut self.of_lists, OfList { list, is_bounces: false, address, params });
+                unite(&mut self.of_lists, OfList { list, role: ListRole::Posts, address, params });
             }
             AddressClass::Alias(expansion) => {
                 expansion.lists.iter().for_each(|list| once(&mut self.lists, list));
@@ -149,7 +170,7 @@ impl<P: RecipientPath> Recipients<P> {
 
     /// Data of a list's bounce addresses.
     fn way_to_owners(&self, list: &Arc<str>) -> Option<P> {
-        let reports = self.of_lists.iter().filter(|known| known.is_bounces && known.list == *list);
+        let reports = self.of_lists.iter().filter(|known| known.role == ListRole::Bounces && known.list == *list);
         let mut ways = reports.map(|report| &report.params);
         let mut first = ways.next()?.clone();
         ways.for_each(|way| _ = first.unite(way));
@@ -232,7 +253,7 @@ impl<P> Recipients<P> {
     /// Named aliases and bounce addresses of lists, with their data.
     pub fn standing_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
         let aliases = self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params));
-        let reports = self.of_lists.iter_mut().filter(|known| known.is_bounces);
+        let reports = self.of_lists.iter_mut().filter(|known| known.role == ListRole::Bounces);
         aliases.chain(reports.map(|report| (&report.address, &mut report.params)))
     }
 
@@ -246,14 +267,14 @@ impl<P> Recipients<P> {
 
     /// Data of each recipient that leads to a list.
     pub fn ways_to(&self, list: &Arc<str>) -> impl Iterator<Item = &P> {
-        let posts = self.of_lists.iter().filter(move |known| !known.is_bounces && known.list == *list);
+        let posts = self.of_lists.iter().filter(move |known| known.role == ListRole::Posts && known.list == *list);
         let leads = move |alias: &&Alias<P>| alias.expansion.lists.contains(list);
         posts.map(|post| &post.params).chain(self.aliases.iter().filter(leads).map(|alias| &alias.params))
     }
 
     /// Addresses of lists that were named for posts, with their data.
     pub fn posts(&self) -> impl Iterator<Item = (&Address, &P)> {
-        let posts = self.of_lists.iter().filter(|known| !known.is_bounces);
+        let posts = self.of_lists.iter().filter(|known| known.role == ListRole::Posts);
         posts.map(|post| (&post.address, &post.params))
     }
 
@@ -275,13 +296,32 @@ impl<P> Recipients<P> {
     /// Lists whose posts the message reports on.
     pub fn bounces(&self) -> Vec<Arc<str>> {
         let mut all = Vec::new();
-        self.of_lists.iter().filter(|known| known.is_bounces).for_each(|report| once(&mut all, &report.list));
+        self.of_lists
+            .iter()
+            .filter(|known| known.role == ListRole::Bounces)
+            .for_each(|report| once(&mut all, &report.list));
         all
     }
 
     /// Bounce addresses of lists, as named.
     pub fn reports(&self) -> impl Iterator<Item = (&Arc<str>, &Address)> {
-        self.of_lists.iter().filter(|known| known.is_bounces).map(|report| (&report.list, &report.address))
+        self.of_lists
+            .iter()
+            .filter(|known| known.role == ListRole::Bounces)
+            .map(|report| (&report.list, &report.address))
+    }
+
+    /// Whether any recipient takes commands to a list.
+    pub fn has_commands(&self) -> bool {
+        self.of_lists.iter().any(|known| matches!(known.role, ListRole::Commands(_)))
+    }
+
+    /// Recipients that take commands to lists.
+    pub fn commands(&self) -> impl Iterator<Item = CommandRcpt<'_, P>> {
+        self.of_lists.iter().filter_map(|known| {
+            let ListRole::Commands(command) = known.role else { return None };
+            Some(CommandRcpt { list: &known.list, command, address: &known.address, params: &known.params })
+        })
     }
 
     /// Named recipients that are relayed, and named aliases.

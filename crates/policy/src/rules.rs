@@ -8,7 +8,8 @@ use foldhash::fast::FixedState;
 use hashbrown::hash_map::Entry as MapEntry;
 use hashbrown::{HashMap, HashSet};
 use ipnet::IpNet;
-use stentor_mail::address::{Address, normalise_domain};
+use stentor_lists::commands::{JoinPolicy, ListCommand};
+use stentor_mail::address::{Address, DETAIL, normalise_domain};
 use stentor_mail::reply::{Enhanced, Reply};
 
 use crate::error::{PolicyError, Subject};
@@ -16,6 +17,8 @@ use crate::expand::{Expander, Expansion, Node, Nodes, key_of};
 
 const ROUTE_SYNTAX: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Relay forms in the local part are not accepted");
 const UNKNOWN_LOCAL: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such list or address here");
+const CLOSED_LIST: Reply =
+    Reply::fixed(550, Enhanced::new(5, 7, 1), "Nobody can join this list by mail; write to its owner");
 const RELAY_DENIED: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Relaying denied");
 
 /// Maximum errors reported for one input.
@@ -31,6 +34,8 @@ pub struct ListInput {
     pub bounces: Address,
     /// Recipient of mail to `LOCAL-owner@` and `owner-LOCAL@`; default: the postmaster.
     pub owner: Option<Address>,
+    /// Set if the list takes commands: at `LOCAL-join@`, `LOCAL+join@` and the addresses of other [`ListCommand`]s.
+    pub commands: Option<JoinPolicy>,
 }
 
 /// An alias and its targets.
@@ -67,6 +72,8 @@ pub enum AddressClass {
     Alias(Arc<Expansion>),
     /// A bounce of a post of this list; accepted and counted.
     Bounces(Arc<str>),
+    /// A command to this list; carried out when its data ends.
+    Command { list: Arc<str>, command: ListCommand },
     /// Relayed to the address unchanged.
     Relay,
     /// Refused in the session with this reply.
@@ -80,6 +87,9 @@ pub enum PolicyReason {
     ListAddress,
     AliasAddress,
     BouncesAddress,
+    CommandAddress,
+    /// Its list is closed.
+    ClosedList,
     UnknownLocal,
     /// The client is in this network.
     ClientNetwork(IpNet),
@@ -94,6 +104,8 @@ impl fmt::Display for PolicyReason {
             Self::ListAddress => out.write_str("it is a list's address"),
             Self::AliasAddress => out.write_str("it is an alias"),
             Self::BouncesAddress => out.write_str("it receives the delivery reports about a list's posts"),
+            Self::CommandAddress => out.write_str("it takes commands to a list"),
+            Self::ClosedList => out.write_str("nobody may join the list by mail (`join` is \"closed\")"),
             Self::UnknownLocal => out.write_str("its domain is local, but no list or alias has this address"),
             Self::ClientNetwork(network) => {
                 write!(out, "its domain is not local, and the client is in client network {network}")
@@ -120,6 +132,7 @@ impl fmt::Display for AddressDecision {
                 write!(out, "alias of {} addresses and {} lists", to.everyone().count(), to.lists.len())?;
             }
             AddressClass::Bounces(name) => write!(out, "report to list {name}")?,
+            AddressClass::Command { list, command } => write!(out, "command to list {list}: {}", command.word())?,
             AddressClass::Relay => out.write_str("relay")?,
             AddressClass::Refuse(reply) => write!(out, "refuse with {reply}")?,
         }
@@ -132,6 +145,7 @@ impl fmt::Display for AddressDecision {
 enum LocalMeaning {
     List(Arc<str>),
     Bounces(Arc<str>),
+    Command { list: Arc<str>, command: ListCommand, is_closed: bool },
     Alias { to: Arc<Expansion>, is_implied: bool },
 }
 
@@ -179,6 +193,7 @@ impl Policy {
             let local = match node {
                 Node::List(name) => LocalMeaning::List(name),
                 Node::Bounces(name) => LocalMeaning::Bounces(name),
+                Node::Command { list, command, is_closed } => LocalMeaning::Command { list, command, is_closed },
                 Node::Alias { is_implied, .. } => {
                     LocalMeaning::Alias { to: expansions.get(&key).cloned().unwrap_or_default(), is_implied }
                 }
@@ -209,10 +224,13 @@ impl Policy {
         self.domains.iter().map(AsRef::as_ref)
     }
 
-    /// Whether a local address exists here only by implication: the postmaster, and the owner of a list without one.
-    /// Entries in tables take precedence.
+    /// Whether a local address exists here only by implication: the postmaster, the owner of a list without one, and
+    /// commands to lists. Entries in tables take precedence.
     pub fn is_implied(&self, address: &Address) -> bool {
-        matches!(self.find(address), Some((LocalMeaning::Alias { is_implied: true, .. }, _)))
+        let is_implied = |local: &LocalMeaning| {
+            matches!(local, LocalMeaning::Alias { is_implied: true, .. } | LocalMeaning::Command { .. })
+        };
+        self.find(address).is_some_and(|(local, _)| is_implied(local))
     }
 
     /// Whether a local address is known only without its detail.
@@ -254,6 +272,13 @@ impl Policy {
                 Some(LocalMeaning::Bounces(name)) => {
                     AddressDecision { class: AddressClass::Bounces(name.clone()), why: PolicyReason::BouncesAddress }
                 }
+                Some(LocalMeaning::Command { command: ListCommand::Join, is_closed: true, .. }) => {
+                    AddressDecision { class: AddressClass::Refuse(CLOSED_LIST), why: PolicyReason::ClosedList }
+                }
+                Some(LocalMeaning::Command { list, command, .. }) => AddressDecision {
+                    class: AddressClass::Command { list: list.clone(), command: *command },
+                    why: PolicyReason::CommandAddress,
+                },
                 None => AddressDecision { class: AddressClass::Refuse(UNKNOWN_LOCAL), why: PolicyReason::UnknownLocal },
             };
         }
@@ -295,7 +320,7 @@ impl Builder {
         }
     }
 
-    /// Adds explicit addresses first; implied ones (owner, bounces, postmaster) only fill gaps.
+    /// Adds explicit addresses first; implied ones (owner, bounces, commands, postmaster) only fill gaps.
     fn addresses(&mut self, input: &PolicyInput) {
         for list in &input.lists {
             self.explicit(&list.address, Node::List(list.name.clone()), Subject::List(list.name.clone()));
@@ -329,6 +354,22 @@ impl Builder {
                 let Ok(address) = Address::parse(name.as_bytes(), true) else { continue };
                 let (targets, subject, is_implied) = (vec![owner.clone()], subject.clone(), list.owner.is_none());
                 self.implied(&address, Node::Alias { targets, subject, is_implied });
+            }
+        }
+        for list in &input.lists {
+            self.commands(list);
+        }
+    }
+
+    /// Adds the addresses of commands to a list that takes them.
+    fn commands(&mut self, list: &ListInput) {
+        let Some(join) = list.commands else { return };
+        let (local, domain) = (list.address.local(), list.address.domain());
+        for (word, command) in ListCommand::WORDS {
+            for name in [format!("{local}-{word}@{domain}"), format!("{local}{DETAIL}{word}@{domain}")] {
+                let Ok(address) = Address::parse(name.as_bytes(), true) else { continue };
+                let (list, is_closed) = (list.name.clone(), join == JoinPolicy::Closed);
+                self.implied(&address, Node::Command { list, command, is_closed });
             }
         }
     }
@@ -370,6 +411,7 @@ impl Builder {
                 let other = match there.get() {
                     Node::List(name) => format!("the address of list `{name}`"),
                     Node::Bounces(name) => format!("the bounce address of list `{name}`"),
+                    Node::Command { list, .. } => format!("a command address of list `{list}`"),
                     Node::Alias { .. } => "an alias".to_owned(),
                 };
                 self.fail(subject, format!("`{address}` is already {other} (case does not matter)"));

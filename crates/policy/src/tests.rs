@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use stentor_lists::commands::{JoinPolicy, ListCommand};
 use stentor_mail::address::Address;
 
 use crate::{ALIAS_DEPTH_MAX, AddressClass, AliasInput, ListInput, Policy, PolicyInput, PolicyReason};
@@ -25,7 +26,7 @@ fn alias(from: &str, to: &[&str]) -> AliasInput {
 fn list(name: &str, at: &str, owner: Option<&str>) -> ListInput {
     let (local, domain) = at.split_once('@').unwrap();
     let bounces = address(&format!("{local}-bounces@{domain}"));
-    ListInput { name: name.into(), address: address(at), bounces, owner: owner.map(address) }
+    ListInput { name: name.into(), address: address(at), bounces, owner: owner.map(address), commands: None }
 }
 
 fn input() -> PolicyInput {
@@ -90,6 +91,7 @@ fn class(client: &str, recipient: &str) -> String {
     match policy.rcpt(ip(client), &address(recipient)) {
         AddressClass::List(name) => format!("list {name}"),
         AddressClass::Bounces(name) => format!("bounces {name}"),
+        AddressClass::Command { list, command } => format!("{} {list}", command.word()),
         AddressClass::Relay => "relay".into(),
         AddressClass::Refuse(reply) => reply.to_string(),
         AddressClass::Alias(to) => {
@@ -201,6 +203,42 @@ fn an_alias_or_list_beats_what_is_implied() {
         let AddressClass::Alias(to) = policy.rcpt(ip(OUTSIDE), &address(recipient)) else { panic!() };
         assert_eq!(to.addresses, [address(target)]);
     }
+}
+
+#[test]
+fn a_list_takes_commands_at_addresses_that_nothing_else_has() {
+    let mut input = input();
+    input.lists[0].commands = Some(JoinPolicy::Open);
+    input.aliases.push(alias("news-leave@lists.example.org", &["ann@people.example"]));
+    input.lists.push(ListInput { commands: Some(JoinPolicy::Closed), ..list("dev", "dev@example.org", None) });
+    let policy = Policy::new(input.clone()).unwrap();
+    let class = |text: &str| policy.rcpt(ip(OUTSIDE), &address(text));
+    for (text, list, command) in [
+        ("news-join@lists.example.org", "news", ListCommand::Join),
+        ("News-Subscribe@lists.example.org", "news", ListCommand::Join),
+        ("news+join@lists.example.org", "news", ListCommand::Join),
+        ("news+leave@lists.example.org", "news", ListCommand::Leave),
+        ("news-unsubscribe@lists.example.org", "news", ListCommand::Leave),
+        ("news-confirm+0123@lists.example.org", "news", ListCommand::Confirm),
+        ("news-request@lists.example.org", "news", ListCommand::Request),
+        ("dev-leave@example.org", "dev", ListCommand::Leave),
+    ] {
+        assert_eq!(class(text), AddressClass::Command { list: list.into(), command }, "{text}");
+        assert!(policy.is_implied(&address(text)), "{text}");
+    }
+    assert!(matches!(class("news-leave@lists.example.org"), AddressClass::Alias(_)), "an alias takes precedence");
+    assert_eq!(class("news+x@lists.example.org"), AddressClass::List("news".into()));
+    let closed = policy.decide(ip(OUTSIDE), &address("dev-join@example.org"));
+    assert_eq!(closed.why, PolicyReason::ClosedList);
+    assert!(closed.to_string().starts_with("refuse with 550 5.7.1 Nobody can join"), "{closed}");
+    let request = policy.decide(ip(OUTSIDE), &address("news-request@lists.example.org"));
+    assert_eq!(request.to_string(), "command to list news: request: it takes commands to a list");
+
+    input.aliases.push(alias("all@example.org", &["news-join@lists.example.org"]));
+    let errors = Policy::new(input).unwrap_err();
+    assert!(errors[0].message.contains("takes commands to list `news`"), "{errors:?}");
+    let plain = Policy::new(self::input()).unwrap();
+    assert!(matches!(plain.rcpt(ip(OUTSIDE), &address("news-join@lists.example.org")), AddressClass::Refuse(_)));
 }
 
 #[test]

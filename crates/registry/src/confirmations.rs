@@ -5,6 +5,7 @@
 
 use rusqlite::{OptionalExtension, Transaction, params};
 use sha2::{Digest, Sha256};
+use stentor_mail::address::Address;
 
 use crate::members::{JoinedBy, Member, MemberAddition, MemberDelivery, NewDeparture, Rosters};
 use crate::suppression::{Scope, Subject, Suppression, SuppressionReason};
@@ -109,11 +110,18 @@ pub(crate) fn offer(
     Ok(OfferEffect::Offered)
 }
 
+/// Whom the pause applies to: the mailbox, since anybody can add details to somebody's address.
+fn mailbox(subject: &Subject) -> String {
+    let text = subject.text();
+    let base = text.parse::<Address>().ok().and_then(|address| address.without_detail());
+    base.map_or(text, |base| base.to_string())
+}
+
 /// Notes a mail to a person, unless there was one within [`NOTIFY_PAUSE_MS`]. Returns whether it may be sent.
 pub(crate) fn notify(transaction: &Transaction<'_>, subject: &Subject, now: Ms) -> rusqlite::Result<bool> {
-    let before = signed(now.saturating_sub(NOTIFY_PAUSE_MS));
+    let (before, mailbox) = (signed(now.saturating_sub(NOTIFY_PAUSE_MS)), mailbox(subject));
     let mut find = transaction.prepare_cached("SELECT 1 FROM notified WHERE address = ?1 AND at > ?2")?;
-    if find.exists(params![subject.text(), before])? {
+    if find.exists(params![mailbox, before])? {
         return Ok(false);
     }
     let mut old = transaction.prepare_cached(
@@ -126,7 +134,7 @@ pub(crate) fn notify(transaction: &Transaction<'_>, subject: &Subject, now: Ms) 
     )?;
     expired.execute(params![signed(now), DELETED_MAX])?;
     let mut put = transaction.prepare_cached("INSERT OR REPLACE INTO notified (address, at) VALUES (?1, ?2)")?;
-    put.execute(params![subject.text(), signed(now)])?;
+    put.execute(params![mailbox, signed(now)])?;
     Ok(true)
 }
 
@@ -160,7 +168,7 @@ pub(crate) fn take(transaction: &Transaction<'_>, token: &[u8; 32], now: Ms) -> 
     let Some(confirmation) = find(transaction, token, now)? else { return Ok(None) };
     transaction.prepare_cached("DELETE FROM confirmation WHERE token = ?1")?.execute([token])?;
     if let Ok(subject) = Subject::parse(&confirmation.address) {
-        transaction.prepare_cached("DELETE FROM notified WHERE address = ?1")?.execute([subject.text()])?;
+        transaction.prepare_cached("DELETE FROM notified WHERE address = ?1")?.execute([mailbox(&subject)])?;
     }
     Ok(Some(confirmation))
 }

@@ -708,6 +708,21 @@ mod tests {
     }
 
     #[test]
+    fn details_of_an_address_are_one_mailbox() {
+        let (_folder, mut store) = store();
+        let mut one = |token, address: &str| {
+            let RegistryChange::Offer { token, confirmation } = offer(token, 10) else { panic!("an offer") };
+            let confirmation = Confirmation { address: address.to_owned(), ..confirmation };
+            store.commit(&[RegistryChange::Offer { token, confirmation }]).unwrap().effects.remove(0)
+        };
+        assert_eq!(one(1, "ann+1@x.example"), RegistryEffect::Offer(OfferEffect::Offered));
+        for more in ["ann+2@x.example", "ANN@x.example", "ann+1+2@x.example"] {
+            assert_eq!(one(2, more), RegistryEffect::Offer(OfferEffect::MailedRecently), "{more}");
+        }
+        assert_eq!(one(3, "anne@x.example"), RegistryEffect::Offer(OfferEffect::Offered));
+    }
+
+    #[test]
     fn two_processes_cannot_share_it() {
         let (folder, _store) = store();
         let second = SqliteStore::open(&folder.path().join(crate::FILE));

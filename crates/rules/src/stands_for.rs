@@ -98,6 +98,8 @@ enum Meaning {
     Nobody,
     List(Arc<str>),
     Bounces,
+    /// A command to a list.
+    Command,
     /// An alias of the configuration.
     Fixed(Arc<Expansion>),
     Refused(Reply, String),
@@ -165,7 +167,9 @@ impl Rulebook {
         let meaning = walk.meaning(address)?;
         let domain = address.domain();
         let by = match &meaning {
-            Meaning::Itself | Meaning::List(_) | Meaning::Bounces => return Ok(AddressOutcome::AsItIs),
+            Meaning::Itself | Meaning::List(_) | Meaning::Bounces | Meaning::Command => {
+                return Ok(AddressOutcome::AsItIs);
+            }
             Meaning::Nobody if self.policy.is_local_domain(domain) => return Ok(AddressOutcome::AsItIs),
             Meaning::Nobody => DecisionReason::Nobody(format!("nobody has {address}").into()),
             Meaning::Fixed(all) if !walk.needs_tables(all) => return Ok(AddressOutcome::AsItIs),
@@ -362,7 +366,9 @@ impl<'w, 's> Walk<'w, 's> {
     fn follow(&mut self, address: &Address, meaning: Meaning, owner: Option<&Address>) -> Result<(), Stop> {
         match meaning {
             Meaning::Itself => self.add(address.clone(), owner),
-            Meaning::Nobody | Meaning::Bounces | Meaning::Refused(..) => self.leave_out(address.clone()),
+            Meaning::Nobody | Meaning::Bounces | Meaning::Command | Meaning::Refused(..) => {
+                self.leave_out(address.clone());
+            }
             Meaning::List(name) => self.list(name),
             Meaning::Fixed(all) => {
                 all.lists.iter().for_each(|name| self.list(name.clone()));
@@ -533,6 +539,7 @@ impl<'w, 's> Walk<'w, 's> {
         match local {
             Some(AddressClass::List(name)) => return Ok(Meaning::List(name)),
             Some(AddressClass::Bounces(_)) => return Ok(Meaning::Bounces),
+            Some(AddressClass::Command { .. }) => return Ok(Meaning::Command),
             Some(AddressClass::Alias(all)) => return Ok(Meaning::Fixed(all)),
             Some(AddressClass::Relay | AddressClass::Refuse(_)) | None => {}
         }

@@ -34,7 +34,9 @@ impl Transaction {
         let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match &judged.class {
             AddressClass::Alias(expansion) => (vec![address], &expansion.lists),
             AddressClass::List(list) => (Vec::new(), std::slice::from_ref(list)),
-            AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => (Vec::new(), &[]),
+            AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Command { .. } | AddressClass::Refuse(_) => {
+                (Vec::new(), &[])
+            }
         };
         let named = ContentEnvelope { sender: &self.mail.path, aliases, lists };
         check_content(settings, &named, facts, &InForce(core), None).map_err(|reply| (reply, String::new()))?;

@@ -55,6 +55,11 @@ pub(super) struct DmarcOutcome {
 }
 
 impl DmarcOutcome {
+    /// The author's domain, if the message passes for it and all other authors.
+    pub(super) fn passed(&self) -> Option<&str> {
+        self.passed.as_deref()
+    }
+
     /// Counts a message that was taken, or refused by the policy. One that its client sends again is counted then.
     pub(super) fn count(self, core: &Core, reply: &Reply) {
         if reply.code == 250 || self.is_refused {

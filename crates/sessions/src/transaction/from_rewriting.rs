@@ -8,7 +8,7 @@
 use stentor_config::{DmarcAction, ListConfig};
 use stentor_core::{Core, Settings};
 use stentor_dkim::MessageHash;
-use stentor_lists::{FromRewriting, OWN_FIELDS, PostAuthor, PostFields};
+use stentor_lists::{FromRewriting, PostAuthor, PostFields, own_fields};
 use stentor_mail::address::normalise_domain;
 use stentor_mail::headers::HeaderFacts;
 use stentor_message_auth::{AuthResults, Disposition};
@@ -33,7 +33,8 @@ impl Transaction {
         if named.is_empty() || !settings.config.lists.iter().any(is_rewriting) {
             return None;
         }
-        let mut names: Vec<String> = OWN_FIELDS.map(str::to_ascii_lowercase).to_vec();
+        let own = own_fields(settings.takes_list_commands);
+        let mut names: Vec<String> = own.iter().map(|name| name.to_ascii_lowercase()).collect();
         for list in settings.config.lists.iter().filter(|list| named.contains(list.list.name())) {
             names.extend(list.flow.copies.field_names().map(str::to_ascii_lowercase));
         }

@@ -8,7 +8,7 @@
 //! nothing of it is kept.
 
 use stentor_core::{Core, Settings};
-use stentor_lists::OWN_FIELDS;
+use stentor_lists::own_fields;
 use stentor_mail::dsn::format_date;
 use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
 use stentor_mail::headers::HeaderFacts;
@@ -36,7 +36,8 @@ impl Transaction {
                 MissingFields { date: format_date(now), message_id }
             });
             // Nested lists may set fields that these lists do not.
-            let post = (!self.rcpts.lists().is_empty()).then(|| OWN_FIELDS.map(str::to_owned).to_vec());
+            let own = || own_fields(settings.takes_list_commands).iter().map(|name| (*name).to_owned()).collect();
+            let post = (!self.rcpts.lists().is_empty()).then(own);
             Box::new(HeaderEdit::new(self.own_octets, HeaderChanges { missing, post }))
         });
         self.edit.insert(edit)

@@ -18,6 +18,7 @@ mod from_rewriting;
 mod header;
 mod hold_notice;
 mod holdings;
+mod list_commands;
 mod milters;
 mod post_reports;
 mod rcpt;
@@ -182,6 +183,8 @@ pub struct Transaction {
     /// Its milters, if there are any.
     milters: Option<Box<MilterTransaction>>,
     assigned: Option<AssignedIds>,
+    /// It has commands to lists, which were carried out or ignored.
+    has_commands: bool,
     /// Requests for success reports that are answered here.
     answer: Option<Box<Answer>>,
     /// Its spans, if it is sampled.
@@ -315,6 +318,7 @@ impl Transaction {
             author: None,
             examined_header: None,
             hold_notices: None,
+            has_commands: false,
             id,
             pieces: None,
             failed: None,
@@ -498,7 +502,12 @@ impl Transaction {
         let (verdict, reports) = match reports {
             Ok(reports) => {
                 self.add_report_fields(&reports);
-                (self.keep_dmarc_reports(core, settings, &end.last).await, reports)
+                let kept = self.keep_dmarc_reports(core, settings, &end.last).await;
+                let verdict = match kept {
+                    Ok(()) if self.rcpts.has_commands() => Box::pin(self.list_commands(core, settings, &end)).await,
+                    kept => kept,
+                };
+                (verdict, reports)
             }
             Err(reply) => (Err(reply), PostReports::default()),
         };
@@ -563,6 +572,9 @@ impl Transaction {
         if named == 0 {
             // Milters have removed all named recipients, and the rules' copies have no reader.
             return self.discarded(core, settings, end);
+        }
+        if self.has_commands {
+            return Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok: command received");
         }
         Reply::fixed(250, Enhanced::new(2, 0, 0), "Ok: report noted")
     }

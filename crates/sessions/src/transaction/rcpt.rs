@@ -32,6 +32,11 @@ const TARGETS_MAX: usize = 20_000;
 /// Targets of an alias that are compared with standing bounces: a larger alias is accepted.
 const ALIAS_TARGETS_SEEN: usize = 100;
 
+/// Maximum commands to lists in one message: each costs a transaction of the registry.
+const COMMANDS_MAX: usize = 5;
+/// RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+const TOO_MANY_COMMANDS: Reply = Reply::fixed(452, Enhanced::new(4, 5, 3), "Too many commands to lists");
+
 /// Described in the log as what decided.
 const SUPPRESSED: &str = "registry";
 /// RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
@@ -78,7 +83,7 @@ fn lists_of(class: &AddressClass) -> &[Arc<str>] {
     match class {
         AddressClass::List(list) => std::slice::from_ref(list),
         AddressClass::Alias(expansion) => &expansion.lists,
-        AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => &[],
+        AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Command { .. } | AddressClass::Refuse(_) => &[],
     }
 }
 
@@ -289,6 +294,9 @@ impl Transaction {
                 return Err(Box::new(RcptRefusal { policy, ..*refused(reply) }));
             }
         }
+        if matches!(judged.class, AddressClass::Command { .. }) && self.rcpts.commands().count() >= COMMANDS_MAX {
+            return Err(refused(TOO_MANY_COMMANDS));
+        }
         // If rules may still lead it elsewhere, it is returned later if necessary.
         let is_settled = judged.open.is_empty() && wishes.redirect.is_none();
         // Targets of an alias may have next hops that are not known yet.
@@ -441,7 +449,10 @@ impl Transaction {
                             && expansion.everyone().all(|to| of(to).is_some())
                     })
                 }
-                AddressClass::Alias(_) | AddressClass::Bounces(_) | AddressClass::Refuse(_) => None,
+                AddressClass::Alias(_)
+                | AddressClass::Bounces(_)
+                | AddressClass::Command { .. }
+                | AddressClass::Refuse(_) => None,
             }
         })?;
         Some(Reply::new(550, Enhanced::new(5, 7, 1), reason.to_string()))

@@ -1,9 +1,9 @@
 //! NOTIFY=SUCCESS of recipients that this server answers for itself (RFC 3461 section 5.2.7).
 //!
 //! A list ends the request: it has delivered the message once it is stored, and subscribers get nothing of NOTIFY,
-//! ORCPT and ENVID (5.2.7.3). An alias of several addresses is expanded: one report says so, and those addresses get
-//! the rest of NOTIFY without SUCCESS, so that one request is not answered many times. An alias of one address passes
-//! the request on unchanged.
+//! ORCPT and ENVID (5.2.7.3). So does an address for commands to a list. An alias of several addresses is expanded: one
+//! report says so, and those addresses get the rest of NOTIFY without SUCCESS, so that one request is not answered many
+//! times. An alias of one address passes the request on unchanged.
 //!
 //! The report is stored before the client gets its 250: a client without a reply sends the message, with its request,
 //! again. Untrusted clients are not offered the extension, and the null sender gets no reports.
@@ -32,7 +32,8 @@ impl Transaction {
     pub(super) fn answer_requests(&mut self) {
         let is_answered = self.is_of_trusted() && !self.mail.path.is_null() && self.quarantine.is_none();
         let mut recipients = Vec::new();
-        for (address, asked) in self.rcpts.posts() {
+        let commands = self.rcpts.commands().map(|named| (named.address, named.params));
+        for (address, asked) in self.rcpts.posts().chain(commands) {
             if asks(asked.params.notify) && asked.quarantine.is_none() {
                 let (address, orcpt) = (self.names.given(address).as_str().to_owned(), asked.params.orcpt.clone());
                 recipients.push(SuccessRcpt { address, orcpt, is_expanded: false });

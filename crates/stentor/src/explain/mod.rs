@@ -267,7 +267,7 @@ fn lists(decision: &Decision) -> &[Arc<str>] {
         _ if decision.marks.redirect.is_some() => &[],
         AddressClass::List(list) => std::slice::from_ref(list),
         AddressClass::Alias(expansion) => &expansion.lists[..],
-        AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Refuse(_) => &[],
+        AddressClass::Relay | AddressClass::Bounces(_) | AddressClass::Command { .. } | AddressClass::Refuse(_) => &[],
     }
 }
 

@@ -13,6 +13,9 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
     match &decision.outcome {
         Outcome::Local(AddressClass::List(name)) => format!("a post to list {name}"),
         Outcome::Local(AddressClass::Bounces(name)) => format!("a report about posts of list {name}"),
+        Outcome::Local(AddressClass::Command { list, command }) => {
+            format!("a command to list {list}: {}", command.word())
+        }
         Outcome::Local(AddressClass::Alias(to)) => {
             let mut all: Vec<String> = to.addresses.iter().map(ToString::to_string).collect();
             let owned =

@@ -58,6 +58,7 @@ mod kit;
 mod large;
 mod learned;
 mod limits;
+mod list_commands;
 mod listeners;
 mod lists;
 mod live;
