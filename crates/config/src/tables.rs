@@ -148,9 +148,7 @@ fn commands(section: &Section<'_>) -> Option<CommandSettings> {
 const FROM_REWRITING: [(&str, FromRewriting); 3] =
     [("never", FromRewriting::Never), ("dmarc", FromRewriting::Dmarc), ("always", FromRewriting::Always)];
 
-fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp_port: u16) -> Option<ListSpot> {
-    let section = lists.of_entry(entry)?;
-    let context = section.context;
+fn check_name(context: &Context<'_>, entry: &Entry<'_>) {
     let name = entry.key.as_str();
     if !is_list_name(name) {
         let message = format!(
@@ -159,6 +157,13 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp
         );
         context.error(entry.key_span.clone(), message);
     }
+}
+
+fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, flows: FlowContext<'_>, smtp_port: u16) -> Option<ListSpot> {
+    let section = lists.of_entry(entry)?;
+    let context = section.context;
+    let name = entry.key.as_str();
+    check_name(context, entry);
     let own = section.required("address", &format!("{name}@lists.example.org"));
     let own = own.and_then(|text| address(context, &text));
     let subscribers = subscribers(&section);

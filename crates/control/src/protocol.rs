@@ -580,27 +580,20 @@ impl Request {
             "watch" | "mailqq" | "hosts" | "report" | "traffic" | "ages" => {
                 Observe::parse(verb, fields).map(Request::Observe).map_err(|why| bad(format!("{verb}: {why}")))
             }
-            "suppress" | "unsuppress" | "suppressions" => match SuppressionRequest::of_json(verb, fields) {
-                Some(Ok(request)) => Ok(Request::Suppression(request)),
-                Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
-                None => Err(bad(format!("{verb}: not about suppressions"))),
-            },
-            "lists" | "list_show" | "list_create" | "list_set" | "list_delete" | "members" | "member_add"
-            | "member_remove" | "member_set" | "member_show" => match ListRequest::of_json(verb, fields) {
-                Some(Ok(request)) => Ok(Request::List(request)),
-                Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
-                None => Err(bad(format!("{verb}: not about lists"))),
-            },
-            "dkim_records" | "dkim_rotate" => match DkimRequest::of_json(verb, fields) {
-                Some(Ok(request)) => Ok(Request::Dkim(request)),
-                Some(Err(why)) => Err(bad(format!("{verb}: {why}"))),
-                None => Err(bad(format!("{verb}: not about DKIM"))),
-            },
-            _ => {
-                let text = format!("unknown verb; valid verbs: {}", VERBS.join(", "));
-                Err(Problem::new(ErrorCode::UnknownVerb, text))
-            }
+            _ => Request::of_group(verb, &fields),
         }
+    }
+
+    /// Parses a verb about suppressions, lists or DKIM.
+    fn of_group(verb: &str, fields: &Value) -> Result<Request, Problem> {
+        let suppression = SuppressionRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::Suppression));
+        let list = || ListRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::List));
+        let dkim = || DkimRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::Dkim));
+        let Some(parsed) = suppression.or_else(list).or_else(dkim) else {
+            let text = format!("unknown verb; valid verbs: {}", VERBS.join(", "));
+            return Err(Problem::new(ErrorCode::UnknownVerb, text));
+        };
+        parsed.map_err(|why| bad(format!("{verb}: {why}")))
     }
 
     /// Formats one line, with its end.

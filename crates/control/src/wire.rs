@@ -185,14 +185,8 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
             bodies.extend(std::iter::once(Body::Suppressions(list)).chain(rows));
         }
         ControlReply::DkimRecords(records) => bodies = dkim_bodies(records),
-        ControlReply::Lists(mut table) => {
-            let rows = lines_of(&std::mem::take(&mut table.rows), Body::ListRows);
-            bodies.extend(std::iter::once(Body::Lists(table)).chain(rows));
-        }
-        ControlReply::Members(mut table) => {
-            let rows = lines_of(&std::mem::take(&mut table.rows), Body::MemberRows);
-            bodies.extend(std::iter::once(Body::Members(table)).chain(rows));
-        }
+        ControlReply::Lists(table) => bodies = list_bodies(table),
+        ControlReply::Members(table) => bodies = member_bodies(table),
         ControlReply::Person(person) => bodies.push(Body::Person(person)),
         ControlReply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
         ControlReply::Done { text, count, remarks } => {
@@ -204,6 +198,16 @@ fn bodies_of(reply: ControlReply) -> Vec<Body> {
         ControlReply::Error(problem) => bodies.push(Body::Error(problem)),
     }
     bodies
+}
+
+fn list_bodies(mut table: Box<ListTable>) -> Vec<Body> {
+    let rows = lines_of(&std::mem::take(&mut table.rows), Body::ListRows);
+    std::iter::once(Body::Lists(table)).chain(rows).collect()
+}
+
+fn member_bodies(mut table: Box<MemberTable>) -> Vec<Body> {
+    let rows = lines_of(&std::mem::take(&mut table.rows), Body::MemberRows);
+    std::iter::once(Body::Members(table)).chain(rows).collect()
 }
 
 fn dkim_bodies(mut records: Box<DkimRecords>) -> Vec<Body> {

@@ -25,15 +25,14 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
 use stentor_queue::idset::IdSet;
 use stentor_registry::Subject;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::Core;
 use crate::files::{stamp, state};
-use crate::intake::{IntakeRefusal, InternedAddresses, Job, Ticket};
+use crate::intake::{IntakeRefusal, Job};
 use crate::interner::{AddressInterner, Subscribers};
 use crate::local_members::LocalMembers;
-use crate::pins::Pin;
 use crate::roster;
 use crate::subscriber_names::SubscriberNames;
 

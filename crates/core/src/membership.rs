@@ -131,6 +131,9 @@ pub async fn request(
     match effect {
         OfferEffect::Offered => {}
         OfferEffect::MailedRecently => return Ok(RequestEffect::Silent("mailed within a day")),
+        OfferEffect::Banned => {
+            return Ok(RequestEffect::Silent("the person is suppressed for the list by an operator"));
+        }
         OfferEffect::AlreadyMember | OfferEffect::NotMember => {
             return Ok(RequestEffect::Silent("the list is closed to others"));
         }

@@ -14,11 +14,10 @@ use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
 use stentor_control::users_view::{Share, UserRow, UsersView};
 use stentor_control::{
-    ActionResult, Ages, AgesRow, AttachmentView, DepartureView, EnvelopeView, ErrorCode, Fates, ListOverview, ListTable,
-    MemberTable, MemberView, MessageView, PersonView, PostCounts, PostListView,
-    PostRcptView, PostView, QuarantineList, QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary,
-    RecipientState, RecipientView, SiteRow, StandingBounceView, Status, StuckReport, StuckRow, SuppressionList,
-    SuppressionName, SuppressionView,
+    ActionResult, Ages, AgesRow, AttachmentView, DepartureView, EnvelopeView, ErrorCode, Fates, ListOverview,
+    ListTable, MemberTable, MemberView, MessageView, PersonView, PostCounts, PostListView, PostRcptView, PostView,
+    QuarantineList, QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView,
+    SiteRow, StandingBounceView, Status, StuckReport, StuckRow, SuppressionList, SuppressionName, SuppressionView,
 };
 use stentor_domain_reports::dmarc::{DmarcSummary, DomainSums, MessageSums, SourceSums};
 use stentor_push::webhooks::WebhookView;

@@ -15,7 +15,7 @@ use ratatui::widgets::{Clear, Paragraph};
 use stentor_control::Snapshot;
 use stentor_control::format::{cut, grouped as number, plural, span};
 
-use super::app::{App, Confirmation, Prompt, View};
+use super::app::{App, PendingAction, Prompt, View};
 
 const HELP: &str = "\
 1 2 3, Tab    overview, sites, messages
@@ -133,7 +133,7 @@ fn footer(frame: &mut Frame<'_>, area: Rect, app: &App) {
     frame.render_widget(line, area);
 }
 
-fn question(frame: &mut Frame<'_>, confirm: &Confirmation) {
+fn question(frame: &mut Frame<'_>, confirm: &PendingAction) {
     let text = match &confirm.count {
         None => "counting recipients ...\n\nany key: cancel".to_owned(),
         Some(Ok(count)) => format!("This affects {}.\n\ny: confirm   any other key: cancel", cut(count, 200)),

@@ -120,7 +120,7 @@ fn what_is_old_refused_or_asked_is_seen() {
     app.news(News::Refused("no site dead.exmple; did you mean mx1.dead.example?".to_owned()));
     assert!(screen(&app, 80, 24)[23].contains("did you mean mx1.dead.example?"));
     let act = stentor_control::Request::Flush { site: None, dry_run: false };
-    app.confirm = Some(Confirmation { question: 1, title: "Try it now".to_owned(), act, count: None });
+    app.confirm = Some(PendingAction { question: 1, title: "Try it now".to_owned(), act, count: None });
     assert!(screen(&app, 80, 24).join("\n").contains("counting"));
     app.news(News::Counted(1, Ok("671 recipients of 12 messages".to_owned())));
     let all = screen(&app, 80, 24).join("\n");
