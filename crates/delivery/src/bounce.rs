@@ -365,7 +365,7 @@ fn gather(
                 status: status(failure),
                 host: failure.host.clone(),
                 diagnostic: (failure.code > 0).then(|| failure.reply()),
-                reason: reason(failure).or_else(|| is_archive.then(|| ARCHIVE.to_owned())),
+                reason: if is_archive { Some(of_archive(reason(failure))) } else { reason(failure) },
                 until: None,
             })
             .collect();
@@ -400,6 +400,11 @@ fn reason(failure: &FailedRcpt) -> Option<String> {
         (true, None) => Some(EXPIRED.to_owned()),
         (false, own) => own.map(str::to_owned),
     }
+}
+
+/// Adds to a reason that the recipient is an archive.
+fn of_archive(reason: Option<String>) -> String {
+    reason.map_or_else(|| ARCHIVE.to_owned(), |reason| format!("{reason}; {ARCHIVE}"))
 }
 
 /// Returns the recipients of a DSN, if one is to be sent: the readers of the sender's mail (for a list's bounce

@@ -5,7 +5,7 @@
 //! held and quarantined like the post. Archives at a next hop get the author's From, those at addresses of other
 //! servers the From of subscribers' copies, since receivers check it.
 //!
-//! Cost: one look at a flag for lists without archives.
+//! Cost: one look at a flag, if no list has archives.
 
 use std::collections::HashSet;
 
