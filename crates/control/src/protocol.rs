@@ -586,7 +586,8 @@ impl Request {
 
     /// Parses a verb about suppressions, lists or DKIM.
     fn of_group(verb: &str, fields: &Value) -> Result<Request, Problem> {
-        let suppression = SuppressionRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::Suppression));
+        let suppression =
+            SuppressionRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::Suppression));
         let list = || ListRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::List));
         let dkim = || DkimRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::Dkim));
         let Some(parsed) = suppression.or_else(list).or_else(dkim) else {

@@ -304,7 +304,8 @@ pub(crate) mod tests {
             let list = List::new(ListSettings { commands, ..settings() }).unwrap();
             let taken =
                 b"List-Unsubscribe: <https://x.example>\r\nList-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n";
-            assert_eq!(list.copy_fields(taken, None), list.header_fields());
+            let post = PostFields { removed: taken, author: None, message_id: None };
+            assert_eq!(list.copy_fields(post), list.header_fields());
             String::from_utf8(list.header_fields().to_vec()).unwrap()
         };
         let (help, leave) = (

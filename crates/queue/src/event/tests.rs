@@ -275,6 +275,18 @@ fn bytes_are_as_documented() {
     assert_eq!(bytes(&Event::PostEnd { message: of }), b"\x85\xac\x02");
 }
 
+fn post_facts() -> PostFacts {
+    PostFacts {
+        until: 7,
+        total: 300,
+        removed: 1,
+        coalesced: 2,
+        expired: IdSet::one(9),
+        dropped: IdSet::new(),
+        resends: vec![MessageId(300), MessageId(301)],
+    }
+}
+
 #[test]
 fn bytes_of_messages_are_as_documented() {
     let accept = Accept {
@@ -332,15 +344,7 @@ fn bytes_of_messages_are_as_documented() {
     let part = [&(kept.len() as u32 - 1).to_le_bytes()[..], &kept[1..]].concat();
     assert_eq!(bytes(&Event::Quarantined(message.clone())), [b"\x0b", &kept[1..]].concat());
     assert_eq!(bytes(&Event::Quarantine(vec![marked.clone()])), [b"\x24", &part[..]].concat());
-    let facts = PostFacts {
-        until: 7,
-        total: 300,
-        removed: 1,
-        coalesced: 2,
-        expired: IdSet::one(9),
-        dropped: IdSet::new(),
-        resends: vec![MessageId(300), MessageId(301)],
-    };
+    let facts = post_facts();
     let post = b"\x0c\0\0\0\x07\xac\x02\x01\x02\x02\x09\x00\x02\xd8\x04\x02";
     assert_eq!(bytes(&Event::Posts(vec![PostSlice { accept: marked, facts }])), [b"\x86", &part[..], post].concat());
     let released = Event::QuarantineReleased { from: MessageId(301), by: Some("u"), accept: message };

@@ -184,11 +184,14 @@ fn list() -> Result<ListConfig, String> {
         description: String::new(),
         archive: None,
         rewrite_from: FromRewriting::default(),
+        archived_at: None,
+        commands: None,
     };
     let list = List::new(settings).map_err(|errors| format!("{errors:?}"))?;
     Ok(ListConfig {
         list: Arc::new(list),
-        subscribers: "l".into(),
+        subscribers: Some("l".into()),
+        archives: Vec::new(),
         flow: FlowConfig::default(),
         report: ReportConfig::default(),
         keep_posts_ms: 3_600_000,

@@ -36,7 +36,7 @@ fn return_paths_are_for_trusted_clients_where_they_are_offered() {
     for (trusted, xverp, lmtp) in [(true, true, false), (true, false, false), (false, true, false), (true, true, true)]
     {
         let is_offered = trusted && xverp && !lmtp;
-        let session = ServerSession::new(Arc::new(ServerConfig { xverp, lmtp, ..config() }), trusted, NOW);
+        let session = ServerSession::new(Arc::new(ServerConfig { lmtp, xverp, ..config() }), trusted, NOW);
         let mut run = Run { session, steps: Vec::new(), output: Vec::new(), closed: false, now: NOW, name: None };
         run.pump();
         run.send(if lmtp { b"LHLO c\r\n" } else { b"EHLO c\r\n" });
