@@ -13,8 +13,8 @@ use stentor_control::reply::ActionView;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    ChangeScope, Control, ControlReply, DkimRequest, EnvelopeView, ErrorCode, HostsOptions, ListRequest, MessageView,
-    Observe, Part, PostReport, PostReports, QueueSummary, ReportOptions, Request, Requester, RowKind, Selection,
+    ChangeScope, Control, ControlReply, DkimRequest, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part,
+    PostReport, PostReports, QueueSummary, ReportOptions, Request, Requester, RosterRequest, RowKind, Selection,
     Status, StuckReport, TrafficOptions, Verb, View,
 };
 use stentor_core::limits::Limit;
@@ -451,28 +451,28 @@ impl Operator {
         }
     }
 
-    async fn lists(&self, request: ListRequest, peer: &Requester) -> Result<ControlReply, Problem> {
+    async fn lists(&self, request: RosterRequest, peer: &Requester) -> Result<ControlReply, Problem> {
         let core = &self.core;
         match request {
-            ListRequest::Lists => made_lists::table(core, None),
-            ListRequest::Show(list) => made_lists::table(core, Some(&list.name)),
-            ListRequest::Create(new) => {
+            RosterRequest::Lists => made_lists::table(core, None),
+            RosterRequest::Show(list) => made_lists::table(core, Some(&list.name)),
+            RosterRequest::Create(new) => {
                 let text = format!("list {} takes posts at {}", new.name, new.address);
                 self.edit_list(|| ListEdit::create(core, new), &text).await
             }
-            ListRequest::Set(change) => {
+            RosterRequest::Set(change) => {
                 let text = format!("list {} changed", change.name);
                 self.edit_list(|| ListEdit::set(core, change), &text).await
             }
-            ListRequest::Delete(list) => {
+            RosterRequest::Delete(list) => {
                 let text = format!("list {} deleted", list.name);
                 self.edit_list(|| ListEdit::delete(core, list), &text).await
             }
-            ListRequest::Members(options) => verbs::members::table(core, options).await,
-            ListRequest::Add(new) => verbs::members::add(core, new, peer).await,
-            ListRequest::Remove(removal) => verbs::members::remove(core, removal, peer).await,
-            ListRequest::SetDelivery(setting) => verbs::members::set_delivery(core, setting, peer).await,
-            ListRequest::Person(options) => verbs::members::person(core, options).await,
+            RosterRequest::Members(options) => verbs::members::table(core, options).await,
+            RosterRequest::Add(new) => verbs::members::add(core, new, peer).await,
+            RosterRequest::Remove(removal) => verbs::members::remove(core, removal, peer).await,
+            RosterRequest::SetDelivery(setting) => verbs::members::set_delivery(core, setting, peer).await,
+            RosterRequest::Person(options) => verbs::members::person(core, options).await,
         }
     }
 
@@ -536,9 +536,9 @@ impl Control for Operator {
         match &request {
             Request::Flush { site, dry_run: false } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
             Request::Dkim(DkimRequest::Rotate(options)) => self.audit("dkim_rotate", &options.domain, &peer),
-            Request::List(ListRequest::Create(new)) => self.audit("list_create", &new.name, &peer),
-            Request::List(ListRequest::Set(change)) => self.audit("list_set", &change.name, &peer),
-            Request::List(ListRequest::Delete(list)) => self.audit("list_delete", &list.name, &peer),
+            Request::List(RosterRequest::Create(new)) => self.audit("list_create", &new.name, &peer),
+            Request::List(RosterRequest::Set(change)) => self.audit("list_set", &change.name, &peer),
+            Request::List(RosterRequest::Delete(list)) => self.audit("list_delete", &list.name, &peer),
             Request::Reload => self.audit("reload", "", &peer),
             Request::Stop => self.audit("stop", "", &peer),
             _ => {}

@@ -60,8 +60,8 @@ pub use changes::ChangeScope;
 pub use client::{Client, ControlError};
 pub use dkim_view::{DkimRecordView, DkimRecords, DkimRequest, DkimRotateOptions};
 pub use list_view::{
-    DeliverySetting, DepartureView, ListChange, ListName, ListOverview, ListRequest, ListTable, MemberOptions,
-    MemberRemoval, MemberTable, MemberView, NewList, NewMember, NewMembers, PersonOptions, PersonView,
+    DeliverySetting, DepartureView, ListChange, ListName, ListOverview, ListTable, MemberOptions, MemberRemoval,
+    MemberTable, MemberView, NewList, NewMember, NewMembers, PersonOptions, PersonView, RosterRequest,
 };
 pub use observe::{
     ComplaintView, HostRow, Hosts, HostsOptions, HostsQuery, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe,

@@ -15,7 +15,7 @@ pub const ROWS_DEFAULT: u32 = 50;
 pub const ROWS_MAX: u32 = 1_000;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ListRequest {
+pub enum RosterRequest {
     /// All lists.
     Lists,
     /// One list with its keys.
@@ -258,40 +258,40 @@ pub struct DepartureView {
     pub source: String,
 }
 
-impl ListRequest {
+impl RosterRequest {
     /// Parses a verb's fields. `None`: another verb.
     ///
     /// # Errors
     /// The error in the fields.
-    pub fn of_json(verb: &str, fields: Value) -> Option<Result<ListRequest, String>> {
+    pub fn of_json(verb: &str, fields: Value) -> Option<Result<RosterRequest, String>> {
         fn parsed<T: serde::de::DeserializeOwned>(
             fields: Value,
-            request: impl FnOnce(T) -> ListRequest,
-        ) -> Result<ListRequest, String> {
+            request: impl FnOnce(T) -> RosterRequest,
+        ) -> Result<RosterRequest, String> {
             serde_json::from_value(fields).map(request).map_err(|error| error.to_string())
         }
         let request = match verb {
-            "lists" => parsed(fields, |NoArguments {}| ListRequest::Lists),
-            "list_show" => parsed(fields, ListRequest::Show),
-            "list_create" => parsed(fields, ListRequest::Create),
-            "list_set" => parsed(fields, ListRequest::Set),
-            "list_delete" => parsed(fields, ListRequest::Delete),
-            "members" => parsed(fields, ListRequest::Members),
-            "member_add" => parsed(fields, ListRequest::Add),
-            "member_remove" => parsed(fields, ListRequest::Remove),
-            "member_set" => parsed(fields, ListRequest::SetDelivery),
-            "member_show" => parsed(fields, ListRequest::Person),
+            "lists" => parsed(fields, |NoArguments {}| RosterRequest::Lists),
+            "list_show" => parsed(fields, RosterRequest::Show),
+            "list_create" => parsed(fields, RosterRequest::Create),
+            "list_set" => parsed(fields, RosterRequest::Set),
+            "list_delete" => parsed(fields, RosterRequest::Delete),
+            "members" => parsed(fields, RosterRequest::Members),
+            "member_add" => parsed(fields, RosterRequest::Add),
+            "member_remove" => parsed(fields, RosterRequest::Remove),
+            "member_set" => parsed(fields, RosterRequest::SetDelivery),
+            "member_show" => parsed(fields, RosterRequest::Person),
             _ => return None,
         };
-        Some(request.and_then(ListRequest::checked))
+        Some(request.and_then(RosterRequest::checked))
     }
 
-    fn checked(self) -> Result<ListRequest, String> {
+    fn checked(self) -> Result<RosterRequest, String> {
         let members = match &self {
-            ListRequest::Add(new) => new.members.len(),
-            ListRequest::Remove(removal) => removal.addresses.len(),
-            ListRequest::SetDelivery(setting) => setting.addresses.len(),
-            ListRequest::Members(options) if !(1..=ROWS_MAX).contains(&options.rows_max) => {
+            RosterRequest::Add(new) => new.members.len(),
+            RosterRequest::Remove(removal) => removal.addresses.len(),
+            RosterRequest::SetDelivery(setting) => setting.addresses.len(),
+            RosterRequest::Members(options) if !(1..=ROWS_MAX).contains(&options.rows_max) => {
                 return Err(format!("rows_max must be from 1 to {ROWS_MAX}"));
             }
             _ => return Ok(self),
@@ -305,30 +305,30 @@ impl ListRequest {
 
     pub fn verb(&self) -> &'static str {
         match self {
-            ListRequest::Lists => "lists",
-            ListRequest::Show(_) => "list_show",
-            ListRequest::Create(_) => "list_create",
-            ListRequest::Set(_) => "list_set",
-            ListRequest::Delete(_) => "list_delete",
-            ListRequest::Members(_) => "members",
-            ListRequest::Add(_) => "member_add",
-            ListRequest::Remove(_) => "member_remove",
-            ListRequest::SetDelivery(_) => "member_set",
-            ListRequest::Person(_) => "member_show",
+            RosterRequest::Lists => "lists",
+            RosterRequest::Show(_) => "list_show",
+            RosterRequest::Create(_) => "list_create",
+            RosterRequest::Set(_) => "list_set",
+            RosterRequest::Delete(_) => "list_delete",
+            RosterRequest::Members(_) => "members",
+            RosterRequest::Add(_) => "member_add",
+            RosterRequest::Remove(_) => "member_remove",
+            RosterRequest::SetDelivery(_) => "member_set",
+            RosterRequest::Person(_) => "member_show",
         }
     }
 
     pub fn to_json(&self) -> Map<String, Value> {
         let fields = match self {
-            ListRequest::Lists => return Map::new(),
-            ListRequest::Show(name) | ListRequest::Delete(name) => serde_json::to_value(name),
-            ListRequest::Create(new) => serde_json::to_value(new),
-            ListRequest::Set(change) => serde_json::to_value(change),
-            ListRequest::Members(options) => serde_json::to_value(options),
-            ListRequest::Add(new) => serde_json::to_value(new),
-            ListRequest::Remove(removal) => serde_json::to_value(removal),
-            ListRequest::SetDelivery(setting) => serde_json::to_value(setting),
-            ListRequest::Person(options) => serde_json::to_value(options),
+            RosterRequest::Lists => return Map::new(),
+            RosterRequest::Show(name) | RosterRequest::Delete(name) => serde_json::to_value(name),
+            RosterRequest::Create(new) => serde_json::to_value(new),
+            RosterRequest::Set(change) => serde_json::to_value(change),
+            RosterRequest::Members(options) => serde_json::to_value(options),
+            RosterRequest::Add(new) => serde_json::to_value(new),
+            RosterRequest::Remove(removal) => serde_json::to_value(removal),
+            RosterRequest::SetDelivery(setting) => serde_json::to_value(setting),
+            RosterRequest::Person(options) => serde_json::to_value(options),
         };
         // Plain structs with string keys: serialising them cannot fail.
         match fields {
@@ -339,6 +339,9 @@ impl ListRequest {
 
     /// Whether it changes nothing.
     pub fn is_query(&self) -> bool {
-        matches!(self, ListRequest::Lists | ListRequest::Show(_) | ListRequest::Members(_) | ListRequest::Person(_))
+        matches!(
+            self,
+            RosterRequest::Lists | RosterRequest::Show(_) | RosterRequest::Members(_) | RosterRequest::Person(_)
+        )
     }
 }

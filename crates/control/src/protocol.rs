@@ -18,7 +18,7 @@ pub use super::wire::{
 };
 use crate::VERSION;
 use crate::dkim_view::DkimRequest;
-use crate::list_view::ListRequest;
+use crate::list_view::RosterRequest;
 use crate::post_view::PostOptions;
 use crate::quarantine_view::QuarantineOptions;
 use crate::suppression_view::SuppressionRequest;
@@ -192,7 +192,7 @@ pub enum Request {
     /// Adds, removes or lists suppressions.
     Suppression(SuppressionRequest),
     /// Makes, changes or shows lists and their members.
-    List(ListRequest),
+    List(RosterRequest),
     /// DKIM keys that the server makes.
     Dkim(DkimRequest),
     /// A message's content as `content` lines.
@@ -588,7 +588,7 @@ impl Request {
     fn of_group(verb: &str, fields: &Value) -> Result<Request, Problem> {
         let suppression =
             SuppressionRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::Suppression));
-        let list = || ListRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::List));
+        let list = || RosterRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::List));
         let dkim = || DkimRequest::of_json(verb, fields.clone()).map(|parsed| parsed.map(Request::Dkim));
         let Some(parsed) = suppression.or_else(list).or_else(dkim) else {
             let text = format!("unknown verb; valid verbs: {}", VERBS.join(", "));

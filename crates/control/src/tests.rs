@@ -23,10 +23,10 @@ use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
     ActionResult, BounceTerm, Client, Control, ControlError, ControlServer, DeliverySetting, DkimRequest,
-    DkimRotateOptions, HostsOptions, HostsQuery, ListChange, ListName, ListRequest, Mailqq, MailqqOptions, MailqqRow,
-    MailqqSort, MemberOptions, MemberRemoval, NewList, NewMember, NewMembers, NewSuppression, NewSuppressions, Observe,
-    PersonOptions, QuarantineOptions, ReportOptions, Requester, RowKind, Selection, Sort, SuppressionName,
-    SuppressionOptions, SuppressionRemoval, SuppressionRequest, Verb, View, render,
+    DkimRotateOptions, HostsOptions, HostsQuery, ListChange, ListName, Mailqq, MailqqOptions, MailqqRow, MailqqSort,
+    MemberOptions, MemberRemoval, NewList, NewMember, NewMembers, NewSuppression, NewSuppressions, Observe,
+    PersonOptions, QuarantineOptions, ReportOptions, Requester, RosterRequest, RowKind, Selection, Sort,
+    SuppressionName, SuppressionOptions, SuppressionRemoval, SuppressionRequest, Verb, View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -42,25 +42,25 @@ fn refusal(line: &str) -> ErrorCode {
 #[test]
 fn requests_about_lists_round_trip() {
     for request in [
-        ListRequest::Lists,
-        ListRequest::Show(ListName { name: "news".to_owned() }),
-        ListRequest::Create(NewList {
+        RosterRequest::Lists,
+        RosterRequest::Show(ListName { name: "news".to_owned() }),
+        RosterRequest::Create(NewList {
             name: "news".to_owned(),
             style: Some("announce".to_owned()),
             set: [("description".to_owned(), "All of it".to_owned())].into(),
             ..NewList::default()
         }),
-        ListRequest::Set(ListChange { unset: vec!["verp".to_owned()], ..ListChange::default() }),
-        ListRequest::Delete(ListName::default()),
-        ListRequest::Members(MemberOptions { list: "news".to_owned(), after: Some("a@b".to_owned()), rows_max: 7 }),
-        ListRequest::Add(NewMembers {
+        RosterRequest::Set(ListChange { unset: vec!["verp".to_owned()], ..ListChange::default() }),
+        RosterRequest::Delete(ListName::default()),
+        RosterRequest::Members(MemberOptions { list: "news".to_owned(), after: Some("a@b".to_owned()), rows_max: 7 }),
+        RosterRequest::Add(NewMembers {
             members: vec![NewMember { name: Some("Ann".to_owned()), joined: Some(7), ..NewMember::default() }],
             again: true,
             ..NewMembers::default()
         }),
-        ListRequest::Remove(MemberRemoval { addresses: vec!["a@b".to_owned()], ..MemberRemoval::default() }),
-        ListRequest::SetDelivery(DeliverySetting { addresses: vec!["a@b".to_owned()], ..DeliverySetting::default() }),
-        ListRequest::Person(PersonOptions { address: "a@b".to_owned() }),
+        RosterRequest::Remove(MemberRemoval { addresses: vec!["a@b".to_owned()], ..MemberRemoval::default() }),
+        RosterRequest::SetDelivery(DeliverySetting { addresses: vec!["a@b".to_owned()], ..DeliverySetting::default() }),
+        RosterRequest::Person(PersonOptions { address: "a@b".to_owned() }),
     ] {
         let request = Request::List(request);
         assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));

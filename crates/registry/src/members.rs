@@ -233,8 +233,8 @@ impl<'t> Rosters<'t> {
         }
     }
 
-    /// Adds members, and ends their entries for the list, unless those keep them out. Returns for each what became of it,
-    /// and the entries that ended.
+    /// Adds members, and ends their entries for the list, unless those keep them out. Returns for each what became of
+    /// it, and the entries that ended.
     pub fn join(&mut self, new: &MemberAddition) -> rusqlite::Result<(Vec<JoinEffect>, Vec<SuppressionKey>)> {
         let id = self.find_or_create(&new.list)?;
         let scope = Scope::List(new.list.as_str().into());

@@ -11,8 +11,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use stentor_control::format::plural;
 use stentor_control::list_view::{MEMBERS_MAX, ROWS_DEFAULT, ROWS_MAX};
 use stentor_control::{
-    Client, ControlError, ControlReply, DeliverySetting, ListChange, ListName, ListRequest, MemberOptions,
-    MemberRemoval, NewList, NewMember, NewMembers, PersonOptions, Request,
+    Client, ControlError, ControlReply, DeliverySetting, ListChange, ListName, MemberOptions, MemberRemoval, NewList,
+    NewMember, NewMembers, PersonOptions, Request, RosterRequest,
 };
 use stentor_lists::subscribers::{self, BadLine, Occurrence};
 
@@ -212,7 +212,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn send(server: &ServerArgs, request: ListRequest) -> ExitCode {
+fn send(server: &ServerArgs, request: RosterRequest) -> ExitCode {
     ask(server, &Request::List(request))
 }
 
@@ -220,16 +220,16 @@ pub(crate) fn list(options: ListOptions) -> ExitCode {
     match options.command {
         ListCommand::Create { name, address, owner, style, set, server } => {
             let style = Some(style.name().to_owned());
-            send(&server, ListRequest::Create(NewList { name, address, owner, style, set: BTreeMap::from_iter(set) }))
+            send(&server, RosterRequest::Create(NewList { name, address, owner, style, set: BTreeMap::from_iter(set) }))
         }
         ListCommand::Set { name, set, unset, server } => {
-            send(&server, ListRequest::Set(ListChange { name, set: BTreeMap::from_iter(set), unset }))
+            send(&server, RosterRequest::Set(ListChange { name, set: BTreeMap::from_iter(set), unset }))
         }
         ListCommand::Show { name, query: args } => {
-            let request = name.map_or(ListRequest::Lists, |name| ListRequest::Show(ListName { name }));
+            let request = name.map_or(RosterRequest::Lists, |name| RosterRequest::Show(ListName { name }));
             query(&args, &Request::List(request))
         }
-        ListCommand::Delete { name, yes: true, server } => send(&server, ListRequest::Delete(ListName { name })),
+        ListCommand::Delete { name, yes: true, server } => send(&server, RosterRequest::Delete(ListName { name })),
         ListCommand::Delete { name, .. } => usage(&format!(
             "this deletes the members of {name}, too; `stentor member export {name}` saves them. Confirm with --yes"
         )),
@@ -245,20 +245,20 @@ pub(crate) fn member(options: MemberCommandOptions) -> ExitCode {
             let delivery = Some(how.delivery.name().to_owned());
             let member = |address| NewMember { address, name: name.clone(), delivery: delivery.clone(), joined: None };
             let members = addresses.into_iter().map(member).collect();
-            send(&server, ListRequest::Add(NewMembers { list, members, again: how.again, source: None }))
+            send(&server, RosterRequest::Add(NewMembers { list, members, again: how.again, source: None }))
         }
         MemberCommand::Remove { list, addresses, reason, server } => {
-            send(&server, ListRequest::Remove(MemberRemoval { list, addresses, reason }))
+            send(&server, RosterRequest::Remove(MemberRemoval { list, addresses, reason }))
         }
         MemberCommand::Set { list, addresses, delivery, server } => {
             let delivery = delivery.name().to_owned();
-            send(&server, ListRequest::SetDelivery(DeliverySetting { list, addresses, delivery }))
+            send(&server, RosterRequest::SetDelivery(DeliverySetting { list, addresses, delivery }))
         }
         MemberCommand::List { list, limit, query: args } => {
-            query(&args, &Request::List(ListRequest::Members(MemberOptions { list, after: None, rows_max: limit })))
+            query(&args, &Request::List(RosterRequest::Members(MemberOptions { list, after: None, rows_max: limit })))
         }
         MemberCommand::Show { address, query: args } => {
-            query(&args, &Request::List(ListRequest::Person(PersonOptions { address })))
+            query(&args, &Request::List(RosterRequest::Person(PersonOptions { address })))
         }
         MemberCommand::Import { list, file, dry_run, how, server } => {
             let (members, bad) = match read(&file) {
@@ -317,7 +317,7 @@ fn import(server: &ServerArgs, new: &NewMembers, delivery: Delivery, members: Ve
             part.push(NewMember { delivery: Some(delivery.name().to_owned()), ..member });
         }
         let count = part.len() as u64;
-        let request = Request::List(ListRequest::Add(NewMembers { members: part, ..new.clone() }));
+        let request = Request::List(RosterRequest::Add(NewMembers { members: part, ..new.clone() }));
         match client.ask(&request) {
             Ok(ControlReply::Done { count: Some(more), remarks: doubts, .. }) => {
                 joined += more;
@@ -351,7 +351,7 @@ fn export(server: &ServerArgs, list: String) -> Result<ExitCode, ExitCode> {
 fn write_all(client: &mut Client, list: String, output: &mut impl Write) -> Result<(), ControlError> {
     let mut options = MemberOptions { list, after: None, rows_max: ROWS_MAX };
     loop {
-        let table = match client.ask(&Request::List(ListRequest::Members(options.clone())))? {
+        let table = match client.ask(&Request::List(RosterRequest::Members(options.clone())))? {
             ControlReply::Members(table) => table,
             ControlReply::Error(problem) => return Err(ControlError::Refused(problem)),
             _ => return Err(ControlError::Protocol("unexpected reply".to_owned())),

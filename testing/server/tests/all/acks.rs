@@ -1,5 +1,5 @@
-//! Acknowledgements of TCP: a client that writes a message in pieces without `TCP_NODELAY`, such as mlmmj, must not wait
-//! for the kernel's delayed one; a client that writes whole commands and messages costs no system call for that.
+//! Acknowledgements of TCP: a client that writes a message in pieces without `TCP_NODELAY`, such as mlmmj, must not
+//! wait for the kernel's delayed one; a client that writes whole commands and messages costs no system call for that.
 
 use stentor_harness::wait_until;
 
