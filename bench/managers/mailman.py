@@ -2,6 +2,7 @@
 
 import base64
 import os
+import shlex
 import sqlite3
 import subprocess
 import time
@@ -15,6 +16,8 @@ from managers.world import OWNER, POSTER, PROGRAMS, message, post, run
 DOMAIN = "lists.mailman.test"
 LIST = f"news@{DOMAIN}"
 PAGE_DOMAIN = "lists.example.org"
+# Exit code of `stentor explain`.
+REFUSED = 69
 
 BEGINNING = """\
 [mailman]
@@ -108,6 +111,12 @@ class Mailman:
         reply = server.send(POSTER, [LIST], post(LIST, subject))
         time.sleep(0 if reply.startswith("250") else 0.5)
         return reply.startswith("250")
+
+    def explained(self, server):
+        """Whether the commands of README.md end as it says: valid, a post accepted, an unknown list refused, a bounce accepted."""
+        commands = Page("README").block("sh", 0, {PAGE_DOMAIN: DOMAIN}).splitlines()
+        codes = [server.command(*shlex.split(line, comments=True)[1:])[0] for line in commands]
+        return codes == [0, 0, REFUSED, 0]
 
     def counted(self):
         """Members whose bounce is registered."""

@@ -71,7 +71,7 @@ class Helper:
 
 def run(argv, **options):
     """A command of a list manager; its output if it works."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, **options)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, **options)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(argv)}: exit code {done.returncode}: {(done.stdout + done.stderr)[-600:]}")
     return done.stdout

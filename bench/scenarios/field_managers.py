@@ -61,14 +61,17 @@ def one(bench, manager):
                 shutil.copy(os.path.join(server.folder, "mail.log"), folder)
             copies, counted = members.served(subject.encode()), with_list.counted()
             unknown = f"unknown@{with_list.address.split('@')[1]}"
+            explained = not hasattr(with_list, "explained") or with_list.explained(server)
             refused = server.send(POSTER, [unknown], message(POSTER, unknown, "x"), source="127.0.0.9")
             return {
                 "taken": bool(taken),
                 "unknown": refused[:9],
+                "explained": explained,
                 "copies": len(copies),
                 "counted": len(counted & set(members.gone)),
                 "missed": len(set(members.gone) - counted) + len(counted - set(members.gone)) + len(set(members.good) - copies)
-                + (not refused.startswith("550 5.1.1")),
+                + (not refused.startswith("550 5.1.1"))
+                + (not explained),
                 "seconds": round(time.monotonic() - begin, 1),
             }
     finally:

@@ -15,7 +15,7 @@ from managers.listmonk import Listmonk
 from managers.mailman import Mailman
 from managers.mlmmj import Mlmmj
 from managers.mta import Mta
-from managers.sympa import Sympa
+from managers.sympa import Sympa, SympaInBulk
 from managers.world import message
 from measure import BenchError, CannotHere, Waits
 from results import Goal, SHOWN
@@ -57,7 +57,6 @@ class ListsManagers:
 
     name = "lists.managers"
     entries = ("",)
-    alone = True
     smoke = {"MEMBERS": 20, "GONE": 5, "MANAGERS": (Mlmmj,), "POST_S_MAX": 60}
 
     def run(self, bench):
@@ -67,23 +66,28 @@ class ListsManagers:
         if os.geteuid() != 0:
             raise CannotHere("programs of aliases need root")
         command = f"{MEMBERS} members, {GONE} of them refused at RCPT"
-        missed, detail, rates = 0, {}, {}
+        missed, detail = 0, {}
         for manager in MANAGERS:
             found = {who: self.once(bench, manager, who) for who in ("stentor", "postfix")}
             detail[manager.name] = found
             missed += len(found["stentor"]["missed"])
-            rates[manager] = found["stentor"]["seconds"]
             for figure, unit in (("seconds", "s to the last copy"), ("cpu", "CPU s of the MTA")):
                 pair = [(found["stentor"][figure], found["postfix"][figure])]
                 bench.results.record(f"{self.name}.{manager.name}.{figure}", unit, pair, command, SHOWN)
         bench.results.record(self.name, "steps missed", [(missed, 0)], command, Goal(most=0), peer_name="none", managers=detail)
         if Mailman in MANAGERS:
             own = self.once(bench, Mailman, "postfix", own_verp=True)
-            good = MEMBERS - GONE
-            pair = [(good / rates[Mailman], good / own["seconds"])]
-            bench.results.record(
-                f"{self.name}.verp", "members/s", pair, command, Goal(ratio=20), more_is_better=True, peer_name="postfix, Mailman's own VERP"
-            )
+            self._return_paths(bench, "verp", (detail["mailman"]["stentor"], own), Goal(ratio=20))
+        if Sympa in MANAGERS:
+            ours = self.once(bench, SympaInBulk, "stentor")
+            self._return_paths(bench, "verp_sympa", (ours, detail["sympa"]["postfix"]), SHOWN)
+
+    def _return_paths(self, bench, figure, pair, goal):
+        """A return path for each member: by the server, and by the manager itself on Postfix."""
+        rates = [(MEMBERS - GONE) / found["seconds"] for found in pair]
+        command = f"{MEMBERS} members, {GONE} of them refused at RCPT"
+        peer = "postfix, the manager's own VERP"
+        bench.results.record(f"{self.name}.{figure}", "members/s", [rates], command, goal, more_is_better=True, peer_name=peer)
 
     def once(self, bench, manager, who, **options):
         """What a manager misses on a server, and what its post costs."""
