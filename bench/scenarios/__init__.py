@@ -194,7 +194,7 @@ PEERS = {
     tls_dane.Dane: {"CASES_MAX": None, "LEVELS": tls_dane.LEVELS},
     tls_sts.Sts: {},
     field_managers.Managers: {"MANAGERS": field_managers.MANAGERS},
-    lists_managers.ListsManagers: {"MEMBERS": 40, "GONE": 10, "MANAGERS": lists_managers.MANAGERS},
     lists_archive.Archive: lists_archive.PEERS_SIZE,
+    lists_managers.ListsManagers: {"MEMBERS": 40, "GONE": 10, "VERP_MEMBERS": 40, "MANAGERS": lists_managers.MANAGERS},
     identity_verify.Verify: {"MESSAGES": identity_verify.MESSAGES, "VERIFIERS": identity_verify.VERIFIERS},
 }
