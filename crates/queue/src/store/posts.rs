@@ -122,8 +122,7 @@ impl Store {
 
     /// The kept posts with a content: a message to several lists is one post for each.
     pub fn posts_with(&self, content: ContentId) -> impl Iterator<Item = &KeptPost> {
-        let all = self.posts.has_content(content).then(|| self.posts(None));
-        all.into_iter().flatten().filter(move |post| post.message.content() == content)
+        self.posts.with_content(content)
     }
 
     /// Number of kept posts.

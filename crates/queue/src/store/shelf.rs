@@ -46,8 +46,8 @@ impl Shelved for Message {
 #[derive(Debug)]
 pub(super) struct Shelf<T> {
     entries: BTreeMap<MessageId, T>,
-    /// Number of entries by content.
-    contents: BTreeMap<ContentId, u32>,
+    /// Ids of the entries with a content, oldest first.
+    contents: BTreeMap<ContentId, Vec<MessageId>>,
     octets: u64,
     page_shift: u32,
     /// Slices that show a page in its current state. An empty entry is being written.
@@ -97,6 +97,11 @@ impl<T: Shelved> Shelf<T> {
         self.contents.contains_key(&content)
     }
 
+    /// The entries with a content.
+    pub fn with_content(&self, content: ContentId) -> impl Iterator<Item = &T> {
+        self.contents.get(&content).into_iter().flatten().filter_map(|id| self.get(*id))
+    }
+
     pub fn get(&self, id: MessageId) -> Option<&T> {
         self.entries.get(&id)
     }
@@ -114,7 +119,8 @@ impl<T: Shelved> Shelf<T> {
         let (id, content, size) = (entry.message().id(), entry.message().content(), entry.message().size());
         self.remove(id);
         self.slices.remove(&self.page_of(id));
-        *self.contents.entry(content).or_default() += 1;
+        let ids = self.contents.entry(content).or_default();
+        ids.insert(ids.partition_point(|other| *other < id), id);
         self.octets = self.octets.wrapping_add(size);
         self.entries.insert(id, entry);
     }
@@ -124,9 +130,9 @@ impl<T: Shelved> Shelf<T> {
         self.slices.remove(&self.page_of(id));
         self.octets = self.octets.wrapping_sub(entry.message().size());
         let content = entry.message().content();
-        if let Some(count) = self.contents.get_mut(&content) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(ids) = self.contents.get_mut(&content) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
                 self.contents.remove(&content);
             }
         }

@@ -187,6 +187,51 @@ pub fn make_quarantine(path: &Path) -> Maker {
     maker
 }
 
+/// Creates a store with kept posts: recipients that have them, wait for them and missed them, resends, and an end, both
+/// before and after a checkpoint.
+///
+/// Its fixture: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_with_posts`; DIR without its `lock` is
+/// crates/stentor/fixtures/posts-vN-events-M.
+pub fn make_posts(path: &Path) -> Maker {
+    let mut maker = make(path);
+    let bytes = body(30, 60).len() as u64;
+    let post = |number: u64, content: u64, recipients: &[u32]| Accept {
+        class: Class::Bulk,
+        list: Some("news".to_owned()),
+        ..message(number, content, bytes, recipients)
+    };
+    let outcome = |number: u64, fate: Fate, recipients: &[u32], by| Event::Outcome {
+        message: message(number, 0, 0, &[]).id,
+        fate,
+        ids: ids(recipients),
+        by,
+        at: NOW + 5_000,
+    };
+    for (number, recipients) in [(30, &[0, 1, 3, 4][..]), (31, &[2]), (32, &[0])] {
+        let accept = post(number, number, recipients);
+        maker.batch.content(number, true, &body(number, 60));
+        let id = accept.id;
+        maker.event(Event::Accept(Box::new(accept)));
+        maker.event(Event::Post { message: id, until: NOW + 60_000 });
+        maker.commit();
+    }
+    maker.event(outcome(30, Fate::Delivered, &[0], None));
+    maker.event(outcome(30, Fate::Bounced, &[1], None));
+    maker.event(outcome(31, Fate::Removed, &[2], Some("uid 0")));
+    maker.event(outcome(32, Fate::Delivered, &[0], None));
+    maker.commit();
+    maker.checkpoint();
+    let again = post(40, 30, &[1]);
+    let (of, message) = (post(30, 30, &[]).id, again.id);
+    maker.event(Event::Accept(Box::new(again)));
+    maker.event(Event::Resend { of, message, until: NOW + 90_000 });
+    maker.commit();
+    maker.event(outcome(30, Fate::Expired, &[3], None));
+    maker.event(Event::PostEnd { message: post(32, 32, &[]).id });
+    maker.commit();
+    maker
+}
+
 /// Creates a store with addresses, a list, finished and waiting messages, a checkpoint, moved content, content in
 /// several pieces, and all kinds of fields.
 pub fn make(path: &Path) -> Maker {

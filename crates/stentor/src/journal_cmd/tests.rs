@@ -10,12 +10,12 @@ use serde_json::Value;
 use stentor_config::check_text;
 use stentor_control::doctor::{Finding, Severity};
 use stentor_journal::{Disk, Journal, RealDisk};
-use stentor_queue::event::{Accept, Event};
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::store::Store;
 
 use super::doctor::examine;
-use super::fixture::{Maker, body, make, make_quarantine, message, options};
+use super::fixture::{Maker, body, make, make_posts, make_quarantine, message, options};
 use super::{Outcome, dump, eml, salvage, verify};
 
 fn fixtures() -> PathBuf {
@@ -165,6 +165,44 @@ fn a_store_with_a_quarantine_is_read() {
         fs::write(old.path().join(from.file_name().unwrap()), bytes).unwrap();
     }
     assert_quarantine(old.path());
+}
+
+/// Checks what [`make_posts`] creates, in any format.
+fn assert_posts(path: &Path) {
+    let (journal, store) = opened(path);
+    let id = |number: u64| message(number, 0, 0, &[]).id;
+    let posts: Vec<_> = store.posts(None).map(|post| (post.message().id(), post.missed().iter().collect())).collect();
+    assert_eq!(posts, [(id(30), vec![3]), (id(31), vec![2])]);
+    let post = store.post(id(40)).expect("a resend belongs to its post");
+    let counts = (post.facts().total, store.delivered_of_post(post), store.waiting_for_post(post));
+    assert_eq!((counts, post.fate_of(3), post.message().id()), ((4, 1, 2), Fate::Expired, id(30)));
+    assert_eq!(post.messages().collect::<Vec<_>>(), [id(30), id(40)]);
+    assert_eq!(store.post(id(31)).unwrap().fate_of(2), Fate::Removed);
+    assert_eq!((store.totals().acknowledged, store.len(), store.pending()), (21 + 7, 6, 8));
+    assert_eq!(content(&journal, 31), body(31, 60), "its message is gone, its post is kept");
+    assert!(journal.reader().len(32).is_none(), "the content of what is no longer kept is gone");
+    assert!(store.is_balanced());
+}
+
+#[test]
+fn a_store_with_posts_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = std::env::var_os("STENTOR_FIXTURE").map_or_else(|| directory.path().join("journal"), PathBuf::from);
+    drop(make_posts(&path));
+    assert_posts(&path);
+    let fixture = fixtures().join("posts-v2-events-3");
+    let (sound, text) = output(|out| verify::run(&reading(&fixture), out));
+    assert!(sound, "{text}");
+    let (_, dumped) = output(|out| dump::records(&reading(&fixture), out));
+    assert!(
+        ["post", "resend", "post_end"].iter().all(|kind| dumped.contains(&format!("\"kind\":\"{kind}\""))),
+        "{dumped}"
+    );
+    let old = tempfile::tempdir().unwrap();
+    for (from, (bytes, _)) in state_of(&fixture) {
+        fs::write(old.path().join(from.file_name().unwrap()), bytes).unwrap();
+    }
+    assert_posts(old.path());
 }
 
 #[test]
