@@ -184,7 +184,7 @@ class PickySink:
             pass
 
     def talk(self, stream):
-        recipients = []
+        recipients, is_report = [], False
         say(stream, b"220 sink")
         for line in stream:
             verb = line[:4].upper()
@@ -202,7 +202,8 @@ class PickySink:
                     # Killed within the data.
                     return
                 now = time.monotonic()
-                for recipient in recipients:
+                # The owner is told of failures.
+                for recipient in recipients if not is_report else ():
                     self.copies[recipient].append(now)
                 recipients = []
                 say(stream, b"250 ok")
@@ -210,4 +211,5 @@ class PickySink:
                 return say(stream, b"221 bye")
             else:
                 recipients = [] if verb in (b"MAIL", b"RSET") else recipients
+                is_report = verb == b"MAIL" and b"<>" in line
                 say(stream, b"250-sink\r\n250 PIPELINING" if verb == b"EHLO" else b"250 ok")
