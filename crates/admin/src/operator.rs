@@ -457,7 +457,10 @@ impl Operator {
             RosterRequest::Lists => made_lists::table(core, None),
             RosterRequest::Show(list) => made_lists::table(core, Some(&list.name)),
             RosterRequest::Create(new) => {
-                let text = format!("list {} takes posts at {}", new.name, new.address);
+                let members = core.registry.member_count(&new.name);
+                let former = format!(", with {} of a former list of this name", plural(members, "member"));
+                let former = if members == 0 { "" } else { &former };
+                let text = format!("list {} takes posts at {}{former}", new.name, new.address);
                 self.edit_list(|| ListEdit::create(core, new), &text).await
             }
             RosterRequest::Set(change) => {
