@@ -139,6 +139,7 @@ stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of t
 stentor.toml:8:1: unknown key `zebra` in [listen]; see docs/operate/configuration.md
 stentor.toml:9:1: unknown key `mynetworks` in [listen]; the Postfix parameter is `client_networks` here (docs/operate/moving.md)
 stentor.toml:10:2: unknown section [delivry]; did you mean `delivery`?
+stentor.toml:12:2: warning: mail to postmaster@example.org is refused, but RFC 5321 section 4.5.1 requires it to be accepted; set `postmaster` in [domains]
 stentor.toml:13:1: unknown key `foo` in [domains]; valid keys: `local`, `virtual`, `postmaster`, `relay`
 stentor.toml:14:2: unknown section [dsn]; did you mean `dns`?
 stentor.toml:16:2: unknown section [zebras]; see docs/operate/configuration.md";

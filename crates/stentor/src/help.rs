@@ -43,8 +43,8 @@ Statistics (from the history, or from any MTA's log):
   batchstat, bounces, dmarc  Chart of a day; undelivered mail; DMARC reports
 Set up:
   explain, policy   What rules do with a recipient; replay of recent mail
-  http-password, http-token  Hash a console password, create an API token
-  user, table, tls, dkim, mime  Logins; lookups; TLS; signing keys; messages
+  list, member, user  Mailing lists; their members; logins
+  http-password, http-token, table, tls, dkim, mime  Console; tables; keys; MIME
   journal           Verify, dump or salvage a stopped journal
   completions, man, help  Shell completions; manual pages; help for a command
 

@@ -39,6 +39,7 @@ fn every_documented_argument_is_taken() {
                 _ if name == "entries" => json!([{"subject": "a@x.example", "scope": "everything"}]),
                 _ if name == "id" => "00000000002D".into(),
                 _ if name == "as_of" => "7.1".into(),
+                _ if name == "set" => json!({"verp": "plain"}),
                 _ => "x".into(),
             };
             let mut fields = Map::from_iter([(name.clone(), value)]);
@@ -49,6 +50,10 @@ fn every_documented_argument_is_taken() {
             } else if matches!(verb, "suppress" | "unsuppress") {
                 let entries = json!([{"subject": "a@x.example", "scope": "everything"}]);
                 fields.entry("entries").or_insert(entries);
+            } else if verb == "list_create" {
+                for name in ["name", "address", "owner"] {
+                    fields.entry(name).or_insert("x".into());
+                }
             } else if name == "class" {
                 fields.insert("class".to_owned(), "bulk".into());
             } else if verb == "quarantine_copy" {
