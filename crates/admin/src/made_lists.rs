@@ -1,17 +1,19 @@
 //! `stentor list`: makes, changes and deletes lists, each with a file of its own in the data folder.
 //!
-//! Promise: a list is in force and durable when the command ends, or nothing has changed. The file is written first;
-//! the reload checks it as any configuration, and if it is refused, the file gets its former text again. One change at
-//! a time. Lists of the configuration file are left to whoever edits it.
+//! Promise: a list is in force and durable when the command ends, or nothing has changed. The configuration is checked
+//! with the new text before that is written, so that a crash leaves one that the server starts with. If the reload is
+//! refused all the same, the file gets its former text again. One change at a time. Lists of the configuration file are
+//! left to whoever edits it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use stentor_config::ListFileChange;
 use stentor_config::list_files::{self, ListFileError};
 use stentor_control::format::plural;
 use stentor_control::{ControlReply, ErrorCode, ListChange, ListName, ListOverview, ListTable, NewList, Problem};
-use stentor_core::Core;
+use stentor_core::{Core, Settings};
 use stentor_lists::PostingPolicy;
 use toml::{Table, Value};
 
@@ -22,11 +24,12 @@ const EXPIRE_S: i64 = 86_400;
 /// Posts that wait for a subscriber before they become a digest.
 const COALESCE_OVER: i64 = 3;
 
-/// The new keys of a list; `None`: it is deleted.
+/// A change of a list's file.
 pub(crate) struct ListEdit {
     pub name: String,
-    keys: Option<Table>,
-    before: Option<Table>,
+    /// Text of its file; `None`: the list is deleted.
+    text: Option<String>,
+    before: Option<String>,
 }
 
 impl ListEdit {
@@ -36,7 +39,8 @@ impl ListEdit {
         if settings.list(&name).is_some() {
             return Err(bad(format!("there is a list {name} already; `stentor list set {name} KEY=VALUE` changes it")));
         }
-        let before = list_files::keys(&settings.config.data_dir, &name).map_err(|error| failed(&error))?;
+        // Refuses bad names.
+        list_files::keys(&settings.config.data_dir, &name).map_err(|error| failed(&error))?;
         let mut keys = styled(style.as_deref().unwrap_or("discussion"), &owner)?;
         keys.insert("address".to_owned(), Value::String(address));
         keys.insert("owner".to_owned(), Value::String(owner));
@@ -44,48 +48,68 @@ impl ListEdit {
             keys.insert("one_click".to_owned(), Value::Boolean(true));
         }
         assign(&mut keys, &set)?;
-        Ok(ListEdit { name, keys: Some(keys), before })
+        ListEdit::new(core, name, Some(&keys))
     }
 
     pub fn set(core: &Core, change: ListChange) -> Result<ListEdit, Problem> {
         let ListChange { name, set, unset } = change;
         if set.is_empty() && unset.is_empty() {
-            return Err(bad("no key to change was given: KEY=VALUE".to_owned()));
+            return Err(bad("no key given: use KEY=VALUE or --unset KEY".to_owned()));
         }
-        let before = made(core, &name)?;
-        let mut keys = before.clone();
+        let mut keys = made(core, &name)?;
         assign(&mut keys, &set)?;
         for key in &unset {
+            if matches!(key.as_str(), "address" | "owner") {
+                return Err(bad(format!("a list needs `{key}`: set another one instead")));
+            }
             if keys.remove(key).is_none() {
                 return Err(bad(format!("list {name} does not set `{key}`")));
             }
         }
-        Ok(ListEdit { name, keys: Some(keys), before: Some(before) })
+        ListEdit::new(core, name, Some(&keys))
     }
 
     pub fn delete(core: &Core, list: ListName) -> Result<ListEdit, Problem> {
-        let before = made(core, &list.name)?;
-        Ok(ListEdit { name: list.name, keys: None, before: Some(before) })
+        made(core, &list.name)?;
+        ListEdit::new(core, list.name, None)
+    }
+
+    fn new(core: &Core, name: String, keys: Option<&Table>) -> Result<ListEdit, Problem> {
+        let before = list_files::read_text(&core.settings().config.data_dir, &name).map_err(|error| failed(&error))?;
+        let text = keys.map(|keys| list_files::text_of(&name, keys));
+        Ok(ListEdit { name, text, before })
+    }
+
+    /// Checks the configuration with the change, before anything is written. Blocks.
+    pub fn check(&self, settings: &Settings) -> Result<(), Problem> {
+        let config = &settings.config;
+        let Some(file) = config.file.as_deref() else { return Ok(()) };
+        let path = list_files::path_of(&config.data_dir, &self.name);
+        let change = ListFileChange { path, text: self.text.clone() };
+        stentor_config::check_list_file(file, &change).map_err(|found| {
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            Problem::new(ErrorCode::BadConfiguration, format!("nothing was changed:\n{}", found.join("\n")))
+        })
     }
 
     /// Writes the file. Blocks.
     pub fn write(&self, data_dir: &Path) -> Result<(), Problem> {
-        put(data_dir, &self.name, self.keys.as_ref()).map_err(|error| failed(&error))
+        put(data_dir, &self.name, self.text.as_deref()).map_err(|error| failed(&error))
     }
 
     /// Writes the former text. Blocks.
     pub fn undo(&self, data_dir: &Path) -> Result<(), Problem> {
-        put(data_dir, &self.name, self.before.as_ref()).map_err(|error| failed(&error))
+        put(data_dir, &self.name, self.before.as_deref()).map_err(|error| failed(&error))
     }
 
     pub fn is_deletion(&self) -> bool {
-        self.keys.is_none()
+        self.text.is_none()
     }
 }
 
-fn put(data_dir: &Path, name: &str, keys: Option<&Table>) -> Result<(), ListFileError> {
-    match keys {
-        Some(keys) => list_files::write(data_dir, name, keys),
+fn put(data_dir: &Path, name: &str, text: Option<&str>) -> Result<(), ListFileError> {
+    match text {
+        Some(text) => list_files::write(data_dir, name, text),
         None => list_files::delete(data_dir, name),
     }
 }
@@ -185,7 +209,7 @@ pub(crate) async fn delete_members(core: &Core, name: &str) -> Result<u64, Probl
             Ok(some) => deleted += some as u64,
             Err(error) => {
                 let text = format!(
-                    "the list is deleted, but {} remain in the registry: {error}; a list of this name would have them",
+                    "list deleted, but {} could not be deleted: {error}; create the list again and delete it",
                     plural(core.registry.member_count(name), "member")
                 );
                 return Err(Problem::new(ErrorCode::Failed, text));
@@ -201,7 +225,10 @@ fn bad(text: String) -> Problem {
 fn failed(error: &ListFileError) -> Problem {
     let code = match error {
         ListFileError::Name(_) | ListFileError::Value { .. } => ErrorCode::BadRequest,
-        ListFileError::Write { .. } | ListFileError::Damaged { .. } => ErrorCode::Failed,
+        ListFileError::Read { .. }
+        | ListFileError::Write { .. }
+        | ListFileError::Delete { .. }
+        | ListFileError::Damaged { .. } => ErrorCode::Failed,
     };
     Problem::new(code, error.to_string())
 }

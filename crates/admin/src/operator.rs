@@ -460,7 +460,11 @@ impl Operator {
                 let members = core.registry.member_count(&new.name);
                 let former = format!(", with {} of a former list of this name", plural(members, "member"));
                 let former = if members == 0 { "" } else { &former };
-                let text = format!("list {} takes posts at {}{former}", new.name, new.address);
+                let domain = new.address.rsplit_once('@').map_or("", |(_, domain)| domain).to_ascii_lowercase();
+                let is_new = !core.settings().policy.is_local_domain(&domain);
+                let local = format!("; {domain} is a local domain from now on: its other addresses are refused");
+                let local = if is_new { &local } else { "" };
+                let text = format!("list {} takes posts at {}{former}{local}", new.name, new.address);
                 self.edit_list(|| ListEdit::create(core, new), &text).await
             }
             RosterRequest::Set(change) => {
@@ -487,7 +491,9 @@ impl Operator {
     ) -> Result<ControlReply, Problem> {
         let _turn = self.listing.lock().await;
         let edit = edit()?;
-        let data_dir = self.core.settings().config.data_dir.clone();
+        let settings = self.core.settings();
+        let data_dir = settings.config.data_dir.clone();
+        tokio::task::block_in_place(|| edit.check(&settings))?;
         // Small files; other requests have threads of their own.
         tokio::task::block_in_place(|| edit.write(&data_dir))?;
         match self.reload().await {

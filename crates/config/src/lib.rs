@@ -87,6 +87,7 @@ pub use dkim_keys::{DkimDomain, DkimKeys, KeyFileError};
 
 pub use domain_reports::{DmarcReportsConfig, ReportSenderConfig};
 pub use endpoints::{Kind, WebhookConfig, WebhookFormat};
+use list_files::ListFile;
 pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
 pub use message_authentication::{DmarcAction, MessageAuthConfig};
 pub use name_servers::{RESOLV_CONF, system_name_servers};
@@ -209,9 +210,19 @@ struct Source {
 
 impl Source {
     fn read(path: &Path) -> Result<Source, Vec<Diagnostic>> {
+        Source::read_with(path, None)
+    }
+
+    /// Reads it as if a list's file were already as in `change`.
+    fn read_with(path: &Path, change: Option<&ListFileChange>) -> Result<Source, Vec<Diagnostic>> {
         let mut text = read(path)?;
         let mut lists = Vec::new();
-        let files = places_in(path, &text).map_or(Ok(Vec::new()), |places| list_files::read_all(&places.data_dir))?;
+        let mut files =
+            places_in(path, &text).map_or(Ok(Vec::new()), |places| list_files::read_all(&places.data_dir))?;
+        if let Some(change) = change {
+            files.retain(|file| file.path != change.path);
+            files.extend(change.text.clone().map(|text| ListFile { path: change.path.clone(), text }));
+        }
         for file in files {
             if !text.ends_with('\n') {
                 text.push('\n');
@@ -225,6 +236,22 @@ impl Source {
     fn context<'a>(&'a self, path: &'a Path) -> Context<'a> {
         Context::new(path, &self.text).with_parts(self.lists.clone())
     }
+}
+
+/// A change of a list's file.
+pub struct ListFileChange {
+    pub path: PathBuf,
+    /// `None`: it is deleted.
+    pub text: Option<String>,
+}
+
+/// Checks the configuration as if a list's file were changed.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_list_file(path: &Path, change: &ListFileChange) -> Result<(), Vec<Diagnostic>> {
+    let source = Source::read_with(path, Some(change))?;
+    check_in(source.context(path), &source.text).map(drop)
 }
 
 /// Checks a text as if it were in the file `path`, which need not exist.

@@ -36,8 +36,12 @@ pub enum ListFileError {
     Name(String),
     #[error("`{key}` cannot be {text}: {why}")]
     Value { key: String, text: String, why: String },
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error("cannot delete {}: {source}", path.display())]
+    Delete { path: PathBuf, source: io::Error },
     #[error("{} is damaged: {why}; correct it by hand", path.display())]
     Damaged { path: PathBuf, why: String },
 }
@@ -63,7 +67,9 @@ pub(super) fn read_all(data_dir: &Path) -> Result<Vec<ListFile>, Vec<Diagnostic>
     let mut paths = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| failed(&folder, &error))?.path();
-        if path.extension().is_some_and(|extension| extension == EXTENSION) {
+        // Editors leave other files beside those that they edit.
+        let is_list = path.file_stem().and_then(|stem| stem.to_str()).is_some_and(is_list_name);
+        if is_list && !is_hidden(&path) && path.extension().is_some_and(|extension| extension == EXTENSION) {
             paths.push(path);
         }
     }
@@ -76,6 +82,10 @@ pub(super) fn read_all(data_dir: &Path) -> Result<Vec<ListFile>, Vec<Diagnostic>
         }
     }
     if wrong.is_empty() { Ok(files) } else { Err(wrong) }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 fn read_file(path: &Path) -> Result<String, String> {
@@ -91,6 +101,11 @@ fn read_file(path: &Path) -> Result<String, String> {
 fn section(path: &Path, text: &str) -> Result<Table, String> {
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let wrong = || format!("the file must have the section [lists.{}] and nothing else", quoted(name));
+    // Behind another file's text, a key before the first header would belong to that file's last section.
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    if !first.is_some_and(|line| line.starts_with("[lists.")) {
+        return Err(wrong());
+    }
     let mut top: Table = text.parse().map_err(|error: toml::de::Error| format!("not TOML: {}", error.message()))?;
     let Some(Value::Table(mut lists)) = top.remove(LISTS) else { return Err(wrong()) };
     match lists.remove(name) {
@@ -103,23 +118,34 @@ fn quoted(name: &str) -> String {
     if name.contains('.') || name.contains('+') { format!("{name:?}") } else { name.to_owned() }
 }
 
+/// Reads the text of a list's file. `None`: there is no such file.
+pub fn read_text(data_dir: &Path, name: &str) -> Result<Option<String>, ListFileError> {
+    let path = path_of(data_dir, name);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ListFileError::Read { path, source }),
+    }
+}
+
 /// Reads the keys of a list's file. `None`: there is no such file.
 pub fn keys(data_dir: &Path, name: &str) -> Result<Option<Table>, ListFileError> {
     if !is_list_name(name) {
         return Err(ListFileError::Name(name.to_owned()));
     }
     let path = path_of(data_dir, name);
-    match fs::read_to_string(&path) {
-        Ok(text) => section(&path, &text).map(Some).map_err(|why| ListFileError::Damaged { path, why }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ListFileError::Write { path, source }),
-    }
+    let text = read_text(data_dir, name)?;
+    let read = text.map(|text| section(&path, &text)).transpose();
+    read.map_err(|why| ListFileError::Damaged { path, why })
 }
 
 /// Parses the text of a key's value: TOML, or else a string without quotes.
 pub fn value(key: &str, text: &str) -> Result<Value, ListFileError> {
     let refused =
         |why: &str| ListFileError::Value { key: key.to_owned(), text: format!("{text:?}"), why: why.to_owned() };
+    if key == "subscribers" {
+        return Err(refused("the members of this list are in the registry"));
+    }
     let is_key = !key.is_empty()
         && key.bytes().all(|octet| octet.is_ascii_lowercase() || octet == b'_' || octet.is_ascii_digit());
     if !is_key {
@@ -135,25 +161,33 @@ pub fn value(key: &str, text: &str) -> Result<Value, ListFileError> {
     }
 }
 
-/// Writes a list's file. Durable when it returns. Blocks.
-pub fn write(data_dir: &Path, name: &str, keys: &Table) -> Result<(), ListFileError> {
-    if !is_list_name(name) {
-        return Err(ListFileError::Name(name.to_owned()));
-    }
-    let path = path_of(data_dir, name);
+/// Returns the text of a list's file.
+pub fn text_of(name: &str, keys: &Table) -> String {
     let mut text =
         format!("# Written by `stentor list`; after a change by hand, `stentor reload`.\n[lists.{}]\n", quoted(name));
     for (key, value) in keys {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{key} = {value}");
     }
+    text
+}
+
+/// Writes a list's file. Durable when it returns. Blocks.
+pub fn write(data_dir: &Path, name: &str, text: &str) -> Result<(), ListFileError> {
+    if !is_list_name(name) {
+        return Err(ListFileError::Name(name.to_owned()));
+    }
+    let path = path_of(data_dir, name);
     replace(&path, text.as_bytes()).map_err(|source| ListFileError::Write { path, source })
 }
 
 fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut create = fs::DirBuilder::new();
-    create.recursive(true).mode(0o700).create(folder)?;
+    if !folder.is_dir() {
+        create.recursive(true).mode(0o700).create(folder)?;
+        File::open(folder.parent().unwrap_or(Path::new("")))?.sync_all()?;
+    }
     // Another extension, so that no reader takes it for a list.
     let new = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -167,7 +201,7 @@ fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
 pub fn delete(data_dir: &Path, name: &str) -> Result<(), ListFileError> {
     let path = path_of(data_dir, name);
     let deleted = fs::remove_file(&path).and_then(|()| File::open(data_dir.join(FOLDER))?.sync_all());
-    deleted.map_err(|source| ListFileError::Write { path, source })
+    deleted.map_err(|source| ListFileError::Delete { path, source })
 }
 
 #[cfg(test)]
@@ -185,7 +219,7 @@ mod tests {
         }
         keys.insert("description".to_owned(), value("description", "The \"news\" of x # really").unwrap());
         for name in ["news", "a.b+c"] {
-            write(folder.path(), name, &keys).unwrap();
+            write(folder.path(), name, &text_of(name, &keys)).unwrap();
             assert_eq!(super::keys(folder.path(), name).unwrap(), Some(keys.clone()));
         }
         assert_eq!(read_all(folder.path()).unwrap().len(), 2);
@@ -204,6 +238,8 @@ mod tests {
             "[lists.talk]",
             "",
             "[lists.news]\n[lists.b]",
+            "lists.news.a = 1",
+            "\u{feff}[lists.news]",
             "[lists",
         ] {
             assert!(section(path, text).is_err(), "{text}");
@@ -212,7 +248,7 @@ mod tests {
             assert!(value(key, text).is_err(), "{key} {text}");
         }
         for name in ["../x", "a/b", ""] {
-            assert!(write(Path::new("/nonexistent"), name, &Table::new()).is_err());
+            assert!(write(Path::new("/nonexistent"), name, "").is_err());
         }
     }
 }

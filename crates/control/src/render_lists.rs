@@ -25,7 +25,7 @@ pub(super) fn lists(table: &ListTable, width: Width) -> String {
         return list(one);
     }
     if table.rows.is_empty() {
-        return "there is no list; `stentor list create NAME --address ADDRESS --owner ADDRESS` makes one\n".to_owned();
+        return "no lists; create one: `stentor list create NAME --address ADDRESS --owner ADDRESS`\n".to_owned();
     }
     let name = width.fit(NAME_COLUMNS, table.rows.iter().map(|row| row.name.as_str()));
     let address = width.fit(ADDRESS_COLUMNS, table.rows.iter().map(|row| row.address.as_str()));
@@ -40,10 +40,10 @@ pub(super) fn lists(table: &ListTable, width: Width) -> String {
 
 fn list(row: &ListOverview) -> String {
     let mut out = String::new();
-    let members = row.members.map_or("not read yet".to_owned(), |members| members.to_string());
+    let members = row.members.map_or("members not read yet".to_owned(), |members| plural(members, "member"));
     line!(
         out,
-        "list {} <{}>: {members} members in {}",
+        "list {} <{}>: {members} in {}",
         cut(&row.name, TEXT_COLUMNS),
         cut(&row.address, TEXT_COLUMNS),
         cut(&row.members_in, TEXT_COLUMNS)
@@ -100,7 +100,7 @@ pub(super) fn person(person: &PersonView, zone: &Zone) -> String {
         line!(out, "  {}", cut(&text, TEXT_COLUMNS));
     }
     if person.memberships.is_empty() && person.files.is_empty() {
-        line!(out, "  no list has this member");
+        line!(out, "  not a member of any list");
     }
     line!(out, "`stentor trace {}` shows each delivery", cut(&person.address, TEXT_COLUMNS));
     out

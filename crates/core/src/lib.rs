@@ -271,7 +271,7 @@ impl Core {
         Arc::new(Core {
             senders: Mutex::new(SenderRates::new(parts.clock.now())),
             poster_guesses: Mutex::new(Guesses::new(POSTER_GUESSES, parts.clock.now())),
-            list_requests: Mutex::new(Guesses::new(LIST_REQUESTS, parts.clock.now())),
+            list_requests: Mutex::new(Guesses::new(LIST_REQUESTS, u64::from_ne_bytes(stentor_config::keys::random()))),
             hold_notices: Mutex::default(),
             clock: parts.clock,
             intake: Intake::new(

@@ -210,7 +210,7 @@ impl Lists {
 
     /// Brings a list whose members are in the registry up to date. Most posts find that nothing changed.
     async fn refresh_roster(&self, core: &Arc<Core>, name: &Arc<str>) -> Result<(), Reply> {
-        if roster::is_current(core, name) {
+        if roster::is_current(core, name) && !self.needs_roster_names(core, name) {
             return Ok(());
         }
         let (reader, list) = (core.clone(), name.clone());
@@ -309,6 +309,13 @@ impl Lists {
 
     fn file(&self, name: &Arc<str>) -> Arc<ListFile> {
         self.files.lock().entry(name.clone()).or_default().clone()
+    }
+
+    /// Whether copies of a list use names that have not been read, as after a start.
+    fn needs_roster_names(&self, core: &Arc<Core>, name: &Arc<str>) -> bool {
+        let uses_names = core.settings().copies.of(name, "").is_some_and(|copies| copies.fields.uses_names());
+        let stamp = || core.with(|hub, _| hub.store.list(name).map(|list| list.stamp.clone()));
+        uses_names && stamp().is_some_and(|stamp| !self.names.is_from(name, &stamp))
     }
 
     /// Reads the names of a list whose members are in the registry, if copies use them. Blocks.

@@ -20,7 +20,7 @@ use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::ids::Ms;
-use stentor_registry::{Confirmation, ConfirmedAction, NAME_BYTES_MAX, OfferEffect, RegistryError};
+use stentor_registry::{Confirmation, ConfirmedAction, NAME_BYTES_MAX, OfferEffect, OfferPause, RegistryError};
 
 use super::Core;
 use super::envelope::{EnvelopeRcpt, NewEnvelope};
@@ -52,6 +52,8 @@ pub struct MembershipRequest {
     pub wish: MembershipWish,
     /// Who asks: `mail 192.0.2.1`.
     pub source: String,
+    /// The person is proven to ask.
+    pub is_proven: bool,
     /// Message-ID of a request by mail.
     pub message_id: Option<String>,
 }
@@ -112,7 +114,11 @@ pub async fn request(
     }
     let is_closed = list.settings().commands.is_some_and(|commands| commands.join == JoinPolicy::Closed);
     let token = ConfirmationToken::new(stentor_config::keys::random());
-    let offer = |action| core.registry.offer(token.as_str(), confirmation(&request, action, core.clock.now()));
+    // Several people behind one address could be mailed through each of their other addresses.
+    let [reader] = &readers.people[..] else { return Ok(RequestEffect::Silent("the address has several readers")) };
+    let pause = OfferPause { reader: reader.to.address.to_string(), is_proven: request.is_proven };
+    let offer =
+        |action| core.registry.offer(token.as_str(), confirmation(&request, action, core.clock.now()), pause.clone());
     let (join, leave) = (ConfirmedAction::Join, ConfirmedAction::Leave);
     // Who asks for what is so already gets help, with the token for the opposite.
     let (effect, kind) = match request.wish {

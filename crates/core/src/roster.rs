@@ -43,7 +43,12 @@ pub fn is_current(core: &Arc<Core>, name: &str) -> bool {
 /// Brings the version in force up to date. Blocks.
 pub fn refresh(core: &Arc<Core>, name: &Arc<str>) -> Result<(), RosterError> {
     let stamp = stamp_in_force(core, name);
-    let Some(delta) = core.registry.roster_since(name, stamp.as_deref()) else { return Ok(()) };
+    let Some(delta) = core.registry.roster_since(name, stamp.as_deref()) else {
+        // Only the names are missing.
+        let stamp = format!("{STAMP}{}", stamp.unwrap_or_default());
+        core.lists.read_roster_names(core, name, stamp, &mut MemberReader::new(core, name));
+        return Ok(());
+    };
     let ids = core.with(|hub, _| hub.store.list(name).map(|list| list.ids.clone()));
     let subscribers = if let (Some(changes), Some(ids)) = (delta.changes, ids.filter(|_| stamp.is_some())) {
         let mut interner = AddressInterner::new(core, ids);
@@ -75,7 +80,10 @@ fn apply(core: &Arc<Core>, interner: &mut AddressInterner<'_>, changes: &[Roster
         let address = change.address.as_str();
         let ids: Vec<u32> = core.with(|hub, _| {
             let book = &hub.store.book;
-            book.lookup(address).into_iter().chain(book.spellings(address)).map(|id| id.0).collect()
+            // The book's spellings are those with capitals.
+            let lower = book.lookup(&address.to_ascii_lowercase());
+            let all = book.lookup(address).into_iter().chain(lower).chain(book.spellings(address));
+            all.map(|id| id.0).collect()
         });
         // Another spelling counts from now on.
         interner.remove(&ids);

@@ -98,11 +98,13 @@ async fn ask(
         return later(StatusCode::SERVICE_UNAVAILABLE, "60", "The server is busy. Try again in a minute.");
     };
     let text = html! {
-        p role="status" { "A mail is on its way to " (shown(person.as_str())) ". Follow its instructions." }
-        p.quiet { "An address gets at most one such mail a day." }
+        p role="status" {
+            (shown(person.as_str())) " gets a mail with instructions, unless it got one in the last 24 hours."
+        }
     };
     let source = format!("web {client}");
-    let request = MembershipRequest { list: list.name().clone(), person, name, wish, source, message_id: None };
+    let request =
+        MembershipRequest { list: list.name().clone(), person, name, wish, source, is_proven: false, message_id: None };
     // The time of the answer must not depend on the membership.
     tokio::spawn(async move {
         let (core, settings, _turn) = (http.core.clone(), http.core.settings(), turn);
@@ -141,7 +143,9 @@ async fn look_at_confirmation(
             page(StatusCode::OK, &title, &text)
         }
         Ok(None) => invalid_token(&http, client),
-        Err(_) => not_stored(),
+        Err(_) => {
+            later(StatusCode::SERVICE_UNAVAILABLE, "60", "This confirmation could not be read. Try again in a minute.")
+        }
     }
 }
 

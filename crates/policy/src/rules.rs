@@ -17,8 +17,7 @@ use crate::expand::{Expander, Expansion, Node, Nodes, key_of};
 
 const ROUTE_SYNTAX: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Relay forms in the local part are not accepted");
 const UNKNOWN_LOCAL: Reply = Reply::fixed(550, Enhanced::new(5, 1, 1), "No such list or address here");
-const CLOSED_LIST: Reply =
-    Reply::fixed(550, Enhanced::new(5, 7, 1), "Nobody can join this list by mail; write to its owner");
+const CLOSED_LIST: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "This list is closed; ask its owner to add you");
 const RELAY_DENIED: Reply = Reply::fixed(550, Enhanced::new(5, 7, 1), "Relaying denied");
 
 /// Maximum errors reported for one input.
@@ -105,7 +104,7 @@ impl fmt::Display for PolicyReason {
             Self::AliasAddress => out.write_str("it is an alias"),
             Self::BouncesAddress => out.write_str("it receives the delivery reports about a list's posts"),
             Self::CommandAddress => out.write_str("it takes commands to a list"),
-            Self::ClosedList => out.write_str("nobody may join the list by mail (`join` is \"closed\")"),
+            Self::ClosedList => out.write_str("the list is closed (`join = \"closed\"`)"),
             Self::UnknownLocal => out.write_str("its domain is local, but no list or alias has this address"),
             Self::ClientNetwork(network) => {
                 write!(out, "its domain is not local, and the client is in client network {network}")

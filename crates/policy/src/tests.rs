@@ -230,7 +230,7 @@ fn a_list_takes_commands_at_addresses_that_nothing_else_has() {
     assert_eq!(class("news+x@lists.example.org"), AddressClass::List("news".into()));
     let closed = policy.decide(ip(OUTSIDE), &address("dev-join@example.org"));
     assert_eq!(closed.why, PolicyReason::ClosedList);
-    assert!(closed.to_string().starts_with("refuse with 550 5.7.1 Nobody can join"), "{closed}");
+    assert!(closed.to_string().starts_with("refuse with 550 5.7.1 This list is closed"), "{closed}");
     let request = policy.decide(ip(OUTSIDE), &address("news-request@lists.example.org"));
     assert_eq!(request.to_string(), "command to list news: request: it takes commands to a list");
 

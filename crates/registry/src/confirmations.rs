@@ -88,17 +88,18 @@ pub(crate) fn offer(
     rosters: &mut Rosters<'_>,
     token: &[u8; 32],
     confirmation: &Confirmation,
+    pause: &OfferPause,
 ) -> rusqlite::Result<OfferEffect> {
     let Ok(subject) = Subject::parse(&confirmation.address) else { return Ok(OfferEffect::NotMember) };
     match (confirmation.action, rosters.is_member(&confirmation.list, &subject)?) {
         (ConfirmedAction::Join, true) => return Ok(OfferEffect::AlreadyMember),
         (ConfirmedAction::Leave, false) => return Ok(OfferEffect::NotMember),
-        (ConfirmedAction::Join, false) if rosters.is_banned(&confirmation.list, &subject)? => {
+        (ConfirmedAction::Join, false) if rosters.is_banned(&confirmation.list, &subject, confirmation.since)? => {
             return Ok(OfferEffect::Banned);
         }
         _ => {}
     }
-    if !notify(transaction, &subject, confirmation.since)? {
+    if !notify(transaction, pause, confirmation.since)? {
         return Ok(OfferEffect::MailedRecently);
     }
     let mut put = transaction.prepare_cached(
@@ -110,16 +111,35 @@ pub(crate) fn offer(
     Ok(OfferEffect::Offered)
 }
 
-/// Whom the pause applies to: the mailbox, since anybody can add details to somebody's address.
-fn mailbox(subject: &Subject) -> String {
-    let text = subject.text();
+/// Whose pause counts before another mail is sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OfferPause {
+    /// Who reads the mail, if the person's address is an alias here.
+    pub reader: String,
+    /// The person is proven to ask: forged requests do not use up this pause.
+    pub is_proven: bool,
+}
+
+impl OfferPause {
+    /// The mailbox, since anybody can add details to somebody's address.
+    fn key(&self) -> String {
+        let mailbox = mailbox(&self.reader);
+        if self.is_proven { format!("{PROVEN}{mailbox}") } else { mailbox }
+    }
+}
+
+/// Begins the key of a proven person's pause; no address begins with it.
+const PROVEN: &str = "proven ";
+
+fn mailbox(reader: &str) -> String {
+    let text = Subject::parse(reader).map_or_else(|_| reader.to_ascii_lowercase(), |subject| subject.text());
     let base = text.parse::<Address>().ok().and_then(|address| address.without_detail());
     base.map_or(text, |base| base.to_string())
 }
 
 /// Notes a mail to a person, unless there was one within [`NOTIFY_PAUSE_MS`]. Returns whether it may be sent.
-pub(crate) fn notify(transaction: &Transaction<'_>, subject: &Subject, now: Ms) -> rusqlite::Result<bool> {
-    let (before, mailbox) = (signed(now.saturating_sub(NOTIFY_PAUSE_MS)), mailbox(subject));
+fn notify(transaction: &Transaction<'_>, pause: &OfferPause, now: Ms) -> rusqlite::Result<bool> {
+    let (before, mailbox) = (signed(now.saturating_sub(NOTIFY_PAUSE_MS)), pause.key());
     let mut find = transaction.prepare_cached("SELECT 1 FROM notified WHERE address = ?1 AND at > ?2")?;
     if find.exists(params![mailbox, before])? {
         return Ok(false);
@@ -163,13 +183,13 @@ pub(crate) fn find(
     found.optional()
 }
 
-/// Uses a confirmation up. The person may be mailed again at once. Returns it with what `leave` needs.
+/// Removes and returns a confirmation; its person may be mailed again at once.
 pub(crate) fn take(transaction: &Transaction<'_>, token: &[u8; 32], now: Ms) -> rusqlite::Result<Option<Confirmation>> {
     let Some(confirmation) = find(transaction, token, now)? else { return Ok(None) };
     transaction.prepare_cached("DELETE FROM confirmation WHERE token = ?1")?.execute([token])?;
-    if let Ok(subject) = Subject::parse(&confirmation.address) {
-        transaction.prepare_cached("DELETE FROM notified WHERE address = ?1")?.execute([mailbox(&subject)])?;
-    }
+    let mut lift = transaction.prepare_cached("DELETE FROM notified WHERE address IN (?1, ?2)")?;
+    let mailbox = mailbox(&confirmation.address);
+    lift.execute([&mailbox, &format!("{PROVEN}{mailbox}")])?;
     Ok(Some(confirmation))
 }
 
@@ -183,7 +203,7 @@ impl Confirmation {
             joined: now,
             source: self.source.clone(),
         };
-        Some(MemberAddition { list: self.list.clone(), members: vec![member], by: JoinedBy::Person })
+        Some(MemberAddition { list: self.list.clone(), members: vec![member], by: JoinedBy::Person, now })
     }
 
     /// The entry that a confirmed departure makes.

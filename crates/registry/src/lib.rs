@@ -29,7 +29,7 @@ mod suppression;
 mod table;
 mod writer;
 
-pub use confirmations::{Confirmation, ConfirmedAction, NOTIFY_PAUSE_MS, OfferEffect};
+pub use confirmations::{Confirmation, ConfirmedAction, NOTIFY_PAUSE_MS, OfferEffect, OfferPause};
 pub use dkim::{DkimState, STATE_BYTES_MAX};
 pub use error::{OpenRegistryError, RegistryError, RegistryTrouble};
 pub use index::{MatchedScope, SuppressionIndex, SuppressionMatch};

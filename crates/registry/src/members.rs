@@ -80,6 +80,7 @@ pub struct MemberAddition {
     pub list: String,
     pub members: Vec<Member>,
     pub by: JoinedBy,
+    pub now: Ms,
 }
 
 /// Who adds members.
@@ -87,19 +88,26 @@ pub struct MemberAddition {
 pub enum JoinedBy {
     /// The person, who has confirmed it. Whoever an operator suppressed for the list cannot join.
     Person,
-    /// An operator or a program. Those who left or complained are added only `again`.
+    /// An operator or a program. Those who left, complained, failed or were banned are added only `again`.
     Operator { again: bool },
 }
 
 impl JoinedBy {
     /// Whether an entry for the list with this reason keeps a person out.
     fn is_kept_out(self, reason: SuppressionReason) -> bool {
-        let is_own = matches!(reason, SuppressionReason::Unsubscribe | SuppressionReason::Complaint);
         match self {
             JoinedBy::Person => reason == SuppressionReason::Operator,
-            JoinedBy::Operator { again } => is_own && !again,
+            JoinedBy::Operator { again } => !again,
         }
     }
+}
+
+/// The effect of adding members.
+pub(crate) struct JoinResult {
+    /// One per member, in order.
+    pub effects: Vec<JoinEffect>,
+    /// Entries that ended.
+    pub ended: Vec<SuppressionKey>,
 }
 
 /// What became of a member to add.
@@ -186,6 +194,8 @@ impl Member {
 /// A list's row during a transaction.
 struct OpenRoster {
     id: i64,
+    /// Its count changed without changes that posts see.
+    is_touched: bool,
     update: RosterUpdate,
 }
 
@@ -209,7 +219,7 @@ impl<'t> Rosters<'t> {
         let found = find.query_row([list], |row| {
             let state =
                 RosterState { list: list.to_owned(), stamp: row.get(1)?, members: row.get::<_, i64>(2)? as u64 };
-            Ok(OpenRoster { id: row.get(0)?, update: RosterUpdate { state, changes: Vec::new() } })
+            Ok(OpenRoster { id: row.get(0)?, is_touched: false, update: RosterUpdate { state, changes: Vec::new() } })
         });
         let Some(open) = found.optional()? else { return Ok(None) };
         let id = open.id;
@@ -235,7 +245,7 @@ impl<'t> Rosters<'t> {
 
     /// Adds members, and ends their entries for the list, unless those keep them out. Returns for each what became of
     /// it, and the entries that ended.
-    pub fn join(&mut self, new: &MemberAddition) -> rusqlite::Result<(Vec<JoinEffect>, Vec<SuppressionKey>)> {
+    pub fn join(&mut self, new: &MemberAddition) -> rusqlite::Result<JoinResult> {
         let id = self.find_or_create(&new.list)?;
         let scope = Scope::List(new.list.as_str().into());
         let mut left = self
@@ -250,7 +260,12 @@ impl<'t> Rosters<'t> {
         for member in &new.members {
             let subject = member.subject();
             let (text, scope_text) = (subject.text(), scope.text());
+            // A ban of a domain, or for a time, stays whoever adds its people.
             let reason: Option<String> = left.query_row([&text, &scope_text], |row| row.get(0)).optional()?;
+            if reason.is_none() && self.is_banned(&new.list, &subject, new.now)? {
+                effects.push(JoinEffect::LeftBefore(SuppressionReason::Operator));
+                continue;
+            }
             let reason = reason.and_then(|reason| SuppressionReason::parse(&reason).ok());
             if let Some(reason) = reason {
                 if new.by.is_kept_out(reason) {
@@ -269,7 +284,7 @@ impl<'t> Rosters<'t> {
                 self.changed(&new.list, 1, change);
             }
         }
-        Ok((effects, ended))
+        Ok(JoinResult { effects, ended })
     }
 
     /// Ends a membership, if there is one.
@@ -322,19 +337,23 @@ impl<'t> Rosters<'t> {
         if deleted < max {
             self.transaction.execute("DELETE FROM roster WHERE id = ?1", [id])?;
             self.open.remove(list);
+            self.transaction.execute("DELETE FROM confirmation WHERE list = ?1", [list])?;
         } else if let Some(open) = self.open.get_mut(list) {
             open.update.state.members -= deleted as u64;
+            open.is_touched = true;
         }
         Ok(deleted)
     }
 
-    /// Whether an operator suppressed a person for the list.
-    pub fn is_banned(&self, list: &str, subject: &Subject) -> rusqlite::Result<bool> {
+    /// Whether an operator suppressed a person for the list, or the person's domain.
+    pub fn is_banned(&self, list: &str, subject: &Subject, now: Ms) -> rusqlite::Result<bool> {
         let mut find = self.transaction.prepare_cached(
-            "SELECT 1 FROM suppression WHERE subject = ?1 AND scope = ?2 AND reason = ?3 AND expires IS NULL",
+            "SELECT 1 FROM suppression WHERE subject IN (?1, ?2) AND scope = ?3 AND reason = ?4
+             AND (expires IS NULL OR expires > ?5)",
         )?;
-        let scope = Scope::List(list.into()).text();
-        find.exists(params![subject.text(), scope, SuppressionReason::Operator.name()])
+        let (scope, text) = (Scope::List(list.into()).text(), subject.text());
+        let domain = text.rfind('@').map_or("", |at| &text[at..]);
+        find.exists(params![text, domain, scope, SuppressionReason::Operator.name(), signed(now)])
     }
 
     pub fn is_member(&mut self, list: &str, subject: &Subject) -> rusqlite::Result<bool> {
@@ -347,8 +366,8 @@ impl<'t> Rosters<'t> {
     pub fn finish(self) -> rusqlite::Result<Vec<RosterUpdate>> {
         let mut put = self.transaction.prepare_cached("UPDATE roster SET stamp = ?2, members = ?3 WHERE id = ?1")?;
         let mut updates = Vec::new();
-        for OpenRoster { id, mut update } in self.open.into_values() {
-            if update.changes.is_empty() {
+        for OpenRoster { id, is_touched, mut update } in self.open.into_values() {
+            if update.changes.is_empty() && !is_touched {
                 continue;
             }
             update.state.stamp = next_stamp(&update);
@@ -379,6 +398,7 @@ pub struct DeliveryChange {
 fn next_stamp(update: &RosterUpdate) -> String {
     let mut digest = Sha256::new();
     digest.update(&update.state.stamp);
+    digest.update(update.state.members.to_le_bytes());
     for change in &update.changes {
         digest.update([0, change.delivery.map_or(0, |delivery| delivery as u8 + 1)]);
         digest.update(change.address.as_str());

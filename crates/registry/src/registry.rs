@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::confirmations::{Confirmation, OfferEffect, digest};
+use crate::confirmations::{Confirmation, OfferEffect, OfferPause, digest};
 use crate::dkim::{DkimState, STATE_BYTES_MAX};
 use crate::error::{OpenRegistryError, RegistryError, RegistryTrouble};
 use crate::index::{SuppressionIndex, SuppressionMatch};
@@ -182,23 +182,18 @@ impl AddressRegistry {
         self.rosters.members(list)
     }
 
-    /// The lists that have members here. Answered from memory.
-    pub fn lists_with_members(&self) -> Vec<String> {
-        self.rosters.lists()
-    }
-
     /// Stores a confirmation under a token. Only if it was offered, the person is mailed.
-    pub async fn offer(&self, token: &str, confirmation: Confirmation) -> Result<OfferEffect, RegistryError> {
-        let change = RegistryChange::Offer { token: digest(token), confirmation };
+    pub async fn offer(
+        &self,
+        token: &str,
+        confirmation: Confirmation,
+        pause: OfferPause,
+    ) -> Result<OfferEffect, RegistryError> {
+        let change = RegistryChange::Offer { token: digest(token), confirmation, pause };
         match self.change(change).await? {
             RegistryEffect::Offer(effect) => Ok(effect),
             _ => Ok(OfferEffect::MailedRecently),
         }
-    }
-
-    /// Whether a person may get a mail that somebody else may have caused; then that is noted. At most one a day.
-    pub async fn may_notify(&self, subject: Subject, now: Ms) -> Result<bool, RegistryError> {
-        Ok(self.change(RegistryChange::Notify { subject, now }).await? == RegistryEffect::Notify(true))
     }
 
     /// Looks at a confirmation without using it up.

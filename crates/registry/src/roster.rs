@@ -68,6 +68,12 @@ impl RosterIndex {
         }
         let from = std::mem::replace(&mut roster.stamp, update.state.stamp);
         roster.members = update.state.members;
+        if update.changes.is_empty() {
+            // Members were deleted: posts must read all.
+            roster.recent.clear();
+            roster.changes = 0;
+            return;
+        }
         roster.changes += update.changes.len();
         roster.recent.push_back(RecentUpdate { from, changes: update.changes });
         while roster.changes > CHANGES_MAX {
@@ -103,11 +109,6 @@ impl RosterIndex {
 
     pub fn members(&self, list: &str) -> u64 {
         self.lists.read().get(list).map_or(0, |roster| roster.members)
-    }
-
-    /// The lists that have or had members here.
-    pub fn lists(&self) -> Vec<String> {
-        self.lists.read().keys().cloned().collect()
     }
 }
 

@@ -17,7 +17,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transac
 use crate::confirmations::{self, Confirmation, ConfirmedAction};
 use crate::dkim::{self, DkimState};
 use crate::error::OpenRegistryError;
-use crate::members::{self, Departure, ListMember, MemberQuery, NewDeparture, RosterState, Rosters};
+use crate::members::{
+    self, Departure, JoinEffect, JoinResult, ListMember, MemberQuery, NewDeparture, RosterState, Rosters,
+};
 use crate::store::{
     Committed, EntryEffect, ListedSuppressions, RegistryChange, RegistryEffect, RegistryStore, RegistryStoreError,
     SuppressionQuery,
@@ -243,16 +245,13 @@ fn apply(
         RegistryChange::DeleteExpired { before, max } => delete_expired(transaction, *before, *max),
         RegistryChange::SetDkimState(state) => dkim::set(transaction, state).map(|()| RegistryEffect::DkimStateSet),
         RegistryChange::Join(new) => {
-            let (effects, ended) = rosters.join(new)?;
+            let JoinResult { effects, ended } = rosters.join(new)?;
             Ok(RegistryEffect::Joined { effects, ended })
         }
         RegistryChange::SetDelivery(change) => rosters.set_delivery(change).map(RegistryEffect::DeliverySet),
         RegistryChange::DeleteMembers { list, max } => rosters.delete(list, *max).map(RegistryEffect::MembersDeleted),
-        RegistryChange::Offer { token, confirmation } => {
-            confirmations::offer(transaction, rosters, token, confirmation).map(RegistryEffect::Offer)
-        }
-        RegistryChange::Notify { subject, now } => {
-            confirmations::notify(transaction, subject, *now).map(RegistryEffect::Notify)
+        RegistryChange::Offer { token, confirmation, pause } => {
+            confirmations::offer(transaction, rosters, token, confirmation, pause).map(RegistryEffect::Offer)
         }
         RegistryChange::Confirm { token, now } => confirm(transaction, rosters, token, *now),
     }
@@ -265,12 +264,15 @@ fn confirm(
     token: &[u8; 32],
     now: Ms,
 ) -> rusqlite::Result<RegistryEffect> {
-    let confirmation = confirmations::take(transaction, token, now)?;
+    let mut confirmation = confirmations::take(transaction, token, now)?;
     let (mut ended, mut entry) = (Vec::new(), None);
     match confirmation.as_ref().map(|found| found.action) {
         Some(ConfirmedAction::Join) => {
             if let Some(new) = confirmation.as_ref().and_then(|found| found.new_member(now)) {
-                ended = rosters.join(&new)?.1;
+                let JoinResult { effects, ended: lifted } = rosters.join(&new)?;
+                ended = lifted;
+                // An operator has banned the person since.
+                confirmation = confirmation.filter(|_| !matches!(effects[..], [JoinEffect::LeftBefore(_)]));
             }
         }
         Some(ConfirmedAction::Leave) => {
@@ -280,6 +282,11 @@ fn confirm(
         None => {}
     }
     Ok(RegistryEffect::Confirmed { confirmation: confirmation.map(Box::new), ended, entry: entry.map(Box::new) })
+}
+
+/// Whether an operator keeps a person off a list, until the operator ends it.
+fn is_ban(entry: &Suppression) -> bool {
+    matches!(entry.key.scope, Scope::List(_)) && entry.reason == SuppressionReason::Operator && entry.expires.is_none()
 }
 
 /// Adds entries. One for a list without an end ends the membership, too.
@@ -304,6 +311,9 @@ fn add_all(
         let effect = match before.map(|(expires, reason)| (expires.map(|ms| ms as Ms), reason)) {
             None => EntryEffect::Added,
             Some((expires, _)) if entry.outlasts(expires) => EntryEffect::Extended,
+            // A ban is not undone by what the person does, and replaces it.
+            Some((_, before)) if is_ban(entry) && before != reason => EntryEffect::Extended,
+            Some((_, before)) if before == SuppressionReason::Operator.name() => EntryEffect::Unchanged,
             Some((expires, before)) if entry.reason == SuppressionReason::Complaint && before != reason => {
                 EntryEffect::ReasonChanged { expires }
             }
@@ -409,7 +419,7 @@ fn unreadable(column: usize, error: crate::SuppressionError) -> rusqlite::Error 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::confirmations::{NOTIFY_PAUSE_MS, OfferEffect};
+    use crate::confirmations::{NOTIFY_PAUSE_MS, OfferEffect, OfferPause};
     use crate::members::{DeliveryChange, JoinEffect, JoinedBy, Member, MemberAddition, MemberDelivery, RosterChange};
 
     fn entry(subject: &str, expires: Option<Ms>) -> Suppression {
@@ -611,7 +621,12 @@ mod tests {
 
     fn join(again: bool) -> RegistryChange {
         let members = vec![ann(MemberDelivery::Mail)];
-        RegistryChange::Join(MemberAddition { list: "news".to_owned(), members, by: JoinedBy::Operator { again } })
+        RegistryChange::Join(MemberAddition {
+            list: "news".to_owned(),
+            members,
+            by: JoinedBy::Operator { again },
+            now: 10,
+        })
     }
 
     fn joined(effect: JoinEffect, ended: Vec<SuppressionKey>) -> RegistryEffect {
@@ -684,7 +699,8 @@ mod tests {
             since,
             expires: since + 1_000,
         };
-        RegistryChange::Offer { token: [token; 32], confirmation }
+        let pause = OfferPause { reader: confirmation.address.clone(), is_proven: false };
+        RegistryChange::Offer { token: [token; 32], confirmation, pause }
     }
 
     #[test]
@@ -711,9 +727,10 @@ mod tests {
     fn details_of_an_address_are_one_mailbox() {
         let (_folder, mut store) = store();
         let mut one = |token, address: &str| {
-            let RegistryChange::Offer { token, confirmation } = offer(token, 10) else { panic!("an offer") };
+            let RegistryChange::Offer { token, confirmation, pause } = offer(token, 10) else { panic!("an offer") };
             let confirmation = Confirmation { address: address.to_owned(), ..confirmation };
-            store.commit(&[RegistryChange::Offer { token, confirmation }]).unwrap().effects.remove(0)
+            let pause = OfferPause { reader: address.to_owned(), ..pause };
+            store.commit(&[RegistryChange::Offer { token, confirmation, pause }]).unwrap().effects.remove(0)
         };
         assert_eq!(one(1, "ann+1@x.example"), RegistryEffect::Offer(OfferEffect::Offered));
         for more in ["ann+2@x.example", "ANN@x.example", "ann+1+2@x.example"] {

@@ -5,7 +5,7 @@
 //! often it is repeated, so nothing of the journal's position is stored here.
 
 use crate::Ms;
-use crate::confirmations::{Confirmation, OfferEffect};
+use crate::confirmations::{Confirmation, OfferEffect, OfferPause};
 use crate::dkim::DkimState;
 use crate::members::{
     DeliveryChange, Departure, JoinEffect, ListMember, MemberAddition, MemberQuery, RosterState, RosterUpdate,
@@ -40,11 +40,7 @@ pub enum RegistryChange {
     Offer {
         token: [u8; 32],
         confirmation: Confirmation,
-    },
-    /// Notes that a person is mailed, unless that was done lately.
-    Notify {
-        subject: Subject,
-        now: Ms,
+        pause: OfferPause,
     },
     /// Uses a confirmation up: joins or leaves.
     Confirm {
@@ -86,8 +82,6 @@ pub enum RegistryEffect {
     DeliverySet(Vec<bool>),
     MembersDeleted(usize),
     Offer(OfferEffect),
-    /// Whether the person may be mailed.
-    Notify(bool),
     Confirmed {
         /// `None`: the token is unknown, used up or expired.
         confirmation: Option<Box<Confirmation>>,

@@ -126,10 +126,7 @@ fn entries_of(change: &RegistryChange) -> usize {
         RegistryChange::DeleteExpired { max, .. } | RegistryChange::DeleteMembers { max, .. } => *max,
         RegistryChange::Join(new) => new.members.len(),
         RegistryChange::SetDelivery(change) => change.subjects.len(),
-        RegistryChange::SetDkimState(_)
-        | RegistryChange::Offer { .. }
-        | RegistryChange::Notify { .. }
-        | RegistryChange::Confirm { .. } => 1,
+        RegistryChange::SetDkimState(_) | RegistryChange::Offer { .. } | RegistryChange::Confirm { .. } => 1,
     }
 }
 

@@ -266,7 +266,7 @@ pub(crate) fn member(options: MemberCommandOptions) -> ExitCode {
                 Err(error) => return fail(&format!("{}: {error}", file.display())),
             };
             for line in bad.iter().take(ERRORS_MAX) {
-                eprintln!("stentor: {}:{line}", file.display());
+                eprintln!("stentor: {}: {line}", file.display());
             }
             if !bad.is_empty() {
                 return fail(&format!("{}: nothing was imported; correct these lines", file.display()));

@@ -32,7 +32,9 @@ const LISTS_MAX: usize = 1_000;
 
 pub async fn add(core: &Arc<Core>, new: NewMembers, peer: &Requester) -> Result<ControlReply, Problem> {
     let NewMembers { list, members, again, source } = new;
-    check_list(core, &list)?;
+    if let Some(problem) = lists::unknown(core, Some(&list)) {
+        return Err(problem);
+    }
     let (now, author) = (core.clock.now(), who(peer));
     let source = source.unwrap_or_else(|| author.clone());
     let members: Vec<Member> = members
@@ -44,7 +46,7 @@ pub async fn add(core: &Arc<Core>, new: NewMembers, peer: &Requester) -> Result<
     let detail =
         json!({"list": list, "members": members.len(), "first": addresses.first(), "source": source, "again": again});
     record(core, now, author.clone(), "member_add", detail).await?;
-    let new = registry::MemberAddition { list: list.clone(), members, by: JoinedBy::Operator { again } };
+    let new = registry::MemberAddition { list: list.clone(), members, by: JoinedBy::Operator { again }, now };
     let effects = core.registry.join(new).await.map_err(|error| failed(&error))?;
     let count = |wanted: JoinEffect| effects.iter().filter(|effect| **effect == wanted).count() as u64;
     let joined = count(JoinEffect::Joined);
@@ -58,16 +60,19 @@ pub async fn add(core: &Arc<Core>, new: NewMembers, peer: &Requester) -> Result<
     let mut text = match &addresses[..] {
         [one] if joined == 1 => format!("{one} is a member of {list}"),
         [one] if left.is_empty() => format!("{one} was a member of {list} already"),
+        [one] => format!("{one} is not a member of {list}"),
         _ => format!("{} of {list}", plural(joined, "new member")),
     };
     let there = count(JoinEffect::AlreadyMember);
     if there > 0 && addresses.len() > 1 {
         text = format!("{text}, {there} already there");
     }
-    let remarks = Vec::from_iter(
-        (!left.is_empty())
-            .then(|| format!("not added, since they left or complained: {}; with --again they are", named(&left))),
-    );
+    let mut remarks = Vec::from_iter((!left.is_empty()).then(|| {
+        format!("not added because they left, complained or were banned: {}; use --again to add them", named(&left))
+    }));
+    if core.settings().subscribers(&list).is_some() {
+        remarks.push("in force once the list has no key `subscribers`".to_owned());
+    }
     for remark in &remarks {
         text = format!("{text}; {remark}");
     }
@@ -79,7 +84,7 @@ pub async fn remove(core: &Arc<Core>, removal: MemberRemoval, peer: &Requester) 
     check_list(core, &list)?;
     let (now, author) = (core.clock.now(), who(peer));
     let subjects = subjects(&addresses)?;
-    let scope = Scope::list(&list).map_err(|error| bad(0, &error.to_string()))?;
+    let scope = Scope::list(&list).map_err(|error| wrong(error.to_string()))?;
     let (mut entries, mut missing) = (Vec::new(), Vec::new());
     for (subject, address) in subjects.into_iter().zip(&addresses) {
         let query = MemberQuery { list: Some(list.clone()), address: Some(subject.clone()), rows_max: 1, after: None };
@@ -91,7 +96,7 @@ pub async fn remove(core: &Arc<Core>, removal: MemberRemoval, peer: &Requester) 
         let entry = Suppression::new(subject, scope.clone(), SuppressionReason::Unsubscribe, &author, now);
         entries.push(Suppression { note: reason.clone().unwrap_or_default().into(), ..entry });
     }
-    entries.iter().try_for_each(Suppression::check).map_err(|error| bad(0, &error.to_string()))?;
+    entries.iter().try_for_each(Suppression::check).map_err(|error| wrong(error.to_string()))?;
     let removed = entries.len() as u64;
     let missing_text = format!("not members of {list}: {}", named(&missing));
     if removed == 0 {
@@ -115,7 +120,7 @@ pub async fn set_delivery(
 ) -> Result<ControlReply, Problem> {
     let DeliverySetting { list, addresses, delivery } = setting;
     check_list(core, &list)?;
-    let delivery = delivery_of(&delivery).map_err(|why| bad(0, &why))?;
+    let delivery = delivery_of(&delivery).map_err(wrong)?;
     let (now, author) = (core.clock.now(), who(peer));
     let subjects = subjects(&addresses)?;
     let detail =
@@ -129,8 +134,7 @@ pub async fn set_delivery(
     if changed == 0 {
         return Err(Problem::new(ErrorCode::NotFound, format!("not members of {list}: {}", named(&missing))));
     }
-    let posts = if delivery == MemberDelivery::Mail { "get posts" } else { "get no posts" };
-    let mut text = format!("{} of {list} {posts} from now on", plural(changed, "member"));
+    let mut text = format!("delivery of {} of {list} is {} from now on", plural(changed, "member"), delivery.name());
     if !missing.is_empty() {
         text = format!("{text}; not members: {}", named(&missing));
     }
@@ -142,7 +146,7 @@ pub async fn table(core: &Arc<Core>, options: MemberOptions) -> Result<ControlRe
     let rows_max = options.rows_max as usize;
     let after = match options.after.as_deref().map(Subject::parse).transpose() {
         Ok(after) => after.map(|subject| subject.text()),
-        Err(error) => return Err(bad(0, &error.to_string())),
+        Err(error) => return Err(wrong(error.to_string())),
     };
     let query = MemberQuery { list: Some(options.list.clone()), address: None, after, rows_max };
     let rows = core.registry.members(query).await.map_err(|error| failed(&error))?;
@@ -159,7 +163,7 @@ pub async fn person(core: &Arc<Core>, options: PersonOptions) -> Result<ControlR
     let address: Address = options.address.parse().map_err(|error| {
         Problem::new(ErrorCode::BadRequest, format!("{:?} is not a valid mail address: {error}", options.address))
     })?;
-    let subject = Subject::parse(&options.address).map_err(|error| bad(0, &error.to_string()))?;
+    let subject = Subject::parse(&options.address).map_err(|error| wrong(error.to_string()))?;
     let query = MemberQuery { address: Some(subject.clone()), rows_max: LISTS_MAX, ..MemberQuery::default() };
     let memberships = core.registry.members(query).await.map_err(|error| failed(&error))?;
     let departures = core.registry.departures(subject, DEPARTURES_MAX).await.map_err(|error| failed(&error))?;
@@ -187,8 +191,8 @@ fn check_list(core: &Core, list: &str) -> Result<(), Problem> {
         None => Ok(()),
         Some(file) => {
             let text = format!(
-                "the subscribers of {list} are in {}: edit that file, or move them into the registry: remove the key \
-                 `subscribers`, reload, then `stentor member import {list} FILE`",
+                "the subscribers of {list} are in {0}: edit that file, or move them into the registry: `stentor member \
+                 import {list} {0}`, then remove the key `subscribers` and reload",
                 file.display()
             );
             Err(Problem::new(ErrorCode::BadRequest, text))
@@ -228,6 +232,10 @@ fn named(addresses: &[&str]) -> String {
         text = format!("{text} and {more} more");
     }
     text
+}
+
+fn wrong(why: String) -> Problem {
+    Problem::new(ErrorCode::BadRequest, why)
 }
 
 fn bad(position: usize, why: &str) -> Problem {

@@ -17,7 +17,7 @@ pub fn automatic(sender: &ReversePath, facts: &HeaderFacts) -> Option<&'static s
     if facts.auto_submitted.as_deref().is_some_and(|word| !word.eq_ignore_ascii_case("no")) {
         return Some("Auto-Submitted");
     }
-    if facts.is_bulk() {
+    if facts.is_bulk() || facts.precedence.as_deref() == Some("auto_reply") {
         return Some("bulk mail");
     }
     let author = facts.from.as_deref().and_then(|from| from.parse::<Address>().ok());
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(why("ann@x.example", |facts| facts.auto_submitted = word("no")), None);
         assert_eq!(why("", |_| ()), Some("null sender"));
         assert_eq!(why("ann@x.example", |facts| facts.auto_submitted = word("auto-replied")), Some("Auto-Submitted"));
-        for precedence in ["bulk", "list", "junk"] {
+        for precedence in ["bulk", "list", "junk", "auto_reply"] {
             assert_eq!(why("ann@x.example", |facts| facts.precedence = word(precedence)), Some("bulk mail"));
         }
         assert_eq!(why("ann@x.example", |facts| facts.has_list_headers = true), Some("bulk mail"));

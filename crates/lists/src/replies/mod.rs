@@ -54,6 +54,9 @@ impl CommandReply<'_> {
         let owner = owner.map_or_else(String::new, |owner| owner.to_string());
         let members = self.members.map(|members| members.to_string()).unwrap_or_default();
         let days = self.days.to_string();
+        let command_address = |command: ListCommand| {
+            command.address(&list.address).map_or_else(String::new, |address| address.to_string())
+        };
         let text = fill(
             language,
             self.kind,
@@ -65,8 +68,9 @@ impl CommandReply<'_> {
                 ("owner", &owner),
                 ("members", &members),
                 ("link", &link),
-                ("token", self.token.map_or("", ConfirmationToken::as_str)),
                 ("days", &days),
+                ("leave", &command_address(ListCommand::Leave)),
+                ("request", &command_address(ListCommand::Request)),
             ],
         );
         let mut out = self.header(&text.subject, language.tag());
@@ -154,14 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_mail_is_automatic_and_has_its_token_thrice() {
+    fn a_confirmation_mail_is_automatic_and_has_its_token_twice() {
         let (list, to, token) = (list(Language::English), "ann@x.example".parse().unwrap(), [3; 16]);
         let token = ConfirmationToken::new(token);
         let text = written(reply(&list, &to, &token));
         for part in [
             "From: \"news\" <news-request@lists.example.org>\r\nTo: <ann@x.example>\r\n".to_owned(),
             format!("Reply-To: <news-confirm+{token}@lists.example.org>\r\n"),
-            format!("confirm {token}"),
             "In-Reply-To: <1@x.example>\r\nReferences: <1@x.example>\r\nAuto-Submitted: auto-replied\r\n".to_owned(),
             "Precedence: bulk\r\nX-Auto-Response-Suppress: All\r\n".to_owned(),
             format!("https://mail.example.org/confirm/{token}\r\n"),
@@ -169,7 +172,7 @@ mod tests {
             assert!(text.contains(&part), "{part}\n{text}");
         }
         let no_pages = written(CommandReply { link_base: None, in_reply_to: None, ..reply(&list, &to, &token) });
-        assert!(!no_pages.contains("https://") && no_pages.contains("Auto-Submitted: auto-generated\r\n"));
+        assert!(!no_pages.contains("page") && no_pages.contains("Auto-Submitted: auto-generated\r\n"));
     }
 
     #[test]

@@ -95,7 +95,8 @@ mod tests {
 
     use super::*;
 
-    const NAMES: [&str; 9] = ["list", "address", "description", "person", "owner", "members", "link", "token", "days"];
+    const NAMES: [&str; 10] =
+        ["list", "address", "description", "person", "owner", "members", "link", "leave", "request", "days"];
 
     #[test]
     fn every_text_has_a_subject_and_known_values_on_short_lines() {

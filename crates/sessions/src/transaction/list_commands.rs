@@ -49,7 +49,6 @@ struct Requester {
 #[derive(Clone, Copy)]
 struct CommandContext<'a> {
     core: &'a Core,
-    settings: &'a Settings,
     requester: &'a Requester,
 }
 
@@ -96,7 +95,7 @@ impl Transaction {
             NOT_READ
         })?;
         let requester = Requester { name: name_of(&octets, &requester.person), ..requester };
-        let context = CommandContext { core, settings, requester: &requester };
+        let context = CommandContext { core, requester: &requester };
         for command in &commands {
             self.carry_out(context, command, &octets).await?;
         }
@@ -162,9 +161,10 @@ impl Transaction {
         command: &CommandAddress,
         token: &ConfirmationToken,
     ) -> Result<String, CommandFailure> {
-        let CommandContext { core, settings, .. } = context;
+        let core = context.core;
         let list = Some(&*command.list);
-        match membership::confirm(core, settings, token, list, &self.source()).await? {
+        // A long session must not act for a list that has changed.
+        match membership::confirm(core, &core.settings(), token, list, &self.source()).await? {
             Some(change) => {
                 let confirmation = &change.confirmation;
                 Ok(format!("confirmed: {:?} of {}", confirmation.action, confirmation.address))
@@ -179,7 +179,7 @@ impl Transaction {
         command: &CommandAddress,
         wish: MembershipWish,
     ) -> Result<String, CommandFailure> {
-        let CommandContext { core, settings, requester } = context;
+        let CommandContext { core, requester } = context;
         if !requester.is_proven {
             let (client, now) = (counted_as(self.client), core.clock.steady());
             let mut requests = core.list_requests.lock();
@@ -194,9 +194,10 @@ impl Transaction {
             name: requester.name.clone(),
             wish,
             source: self.source(),
+            is_proven: requester.is_proven,
             message_id: requester.message_id.clone(),
         };
-        Ok(match membership::request(core, settings, request).await? {
+        Ok(match membership::request(core, &core.settings(), request).await? {
             RequestEffect::Mailed(kind) => format!("{wish:?}; mailed {kind:?}"),
             RequestEffect::Silent(why) => format!("{wish:?}; nothing mailed: {why}"),
         })

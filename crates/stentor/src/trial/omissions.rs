@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use stentor_config::Config;
 use stentor_config::settings::Settings;
+use stentor_lists::PostingPolicy;
 use stentor_policy::{HostSpec, RouteHost};
 use stentor_rules::{Key, NextHop, RuleAction, RuleEffect, RuleId};
 
@@ -63,7 +64,7 @@ fn lists(config: &Config, settings: &Settings, found: &mut Vec<Omission>) {
     for list in &config.lists {
         let own = list.list.settings();
         let section = format!("lists.{}", own.name);
-        if settings.position(&section, "post").is_none() {
+        if own.post == PostingPolicy::Anyone && settings.position(&section, "post").is_none() {
             let what = format!(
                 "list {} has no `post`: anyone may post to all its subscribers; set `post` to \"members\", to \
                  addresses, or, if intended, to \"anyone\"",
