@@ -28,7 +28,7 @@ use stentor_records::record::{Record, Stat};
 use crate::report;
 use crate::views;
 
-pub use expiry::{end_when_due, sweep};
+pub use expiry::end_when_due;
 pub use resend::resend;
 
 /// Recipients described per hold of the lock.
