@@ -17,6 +17,7 @@ use stentor_core::audit::Audit;
 use stentor_core::hub::Hub;
 use stentor_core::intake::IntakeRefusal;
 use stentor_core::resend::ResendPart;
+use stentor_core::settings::Settings;
 use stentor_core::verb::QueueChange;
 use stentor_core::{Core, suppression};
 use stentor_queue::event::MessageIdAt;
@@ -42,13 +43,15 @@ struct ResendPlan {
     message_id_at: Option<MessageIdAt>,
     /// Recipients that missed it; after [`choose`] those that get it.
     ids: IdSet,
-    /// For how long the post is kept from a resend on.
-    keep_ms: Ms,
+    /// For how long the list keeps a post from a resend on; `None`: no longer than before.
+    keep_ms: Option<Ms>,
+    /// Until when the post is kept now.
+    until: Ms,
     bytes_max: usize,
 }
 
 impl ResendPlan {
-    fn of(post: &KeptPost) -> ResendPlan {
+    fn of(post: &KeptPost, settings: &Settings) -> ResendPlan {
         let (message, missed) = (post.message(), post.missed());
         ResendPlan {
             post: message.id(),
@@ -56,7 +59,8 @@ impl ResendPlan {
             content: message.content(),
             message_id_at: message.envelope().message_id_at,
             ids: missed.clone(),
-            keep_ms: post.facts().until.saturating_sub(message.accepted()),
+            keep_ms: message.list().and_then(|list| settings.keep_posts_ms(list)),
+            until: post.facts().until,
             bytes_max: message.slice_bytes_max() + missed.part_bytes_max(),
         }
     }
@@ -144,6 +148,7 @@ async fn resend_all(
 
 /// The kept posts of some messages, each with the others of the same content.
 fn posts(core: &Arc<Core>, ids: &[MessageId]) -> Result<Vec<ResendPlan>, Problem> {
+    let settings = core.settings();
     core.with(|hub, _| {
         let mut found: Vec<ResendPlan> = Vec::new();
         for id in ids {
@@ -154,7 +159,7 @@ fn posts(core: &Arc<Core>, ids: &[MessageId]) -> Result<Vec<ResendPlan>, Problem
                     return Err(Problem::new(ErrorCode::Failed, text));
                 }
                 if found.iter().all(|known| known.post != post.message().id()) {
-                    found.push(ResendPlan::of(post));
+                    found.push(ResendPlan::of(post, &settings));
                 }
             }
         }
@@ -228,7 +233,7 @@ async fn commit(core: &Arc<Core>, plan: &ResendPlan, reason: Option<&str>, who: 
             post: plan.post,
             to,
             ids: plan.ids.clone(),
-            until: at + plan.keep_ms,
+            until: plan.keep_ms.map_or(plan.until, |keep_ms| plan.until.max(at + keep_ms)),
             bytes_max: plan.bytes_max,
             message_id: message_id.clone(),
         };
