@@ -492,9 +492,11 @@ impl Hub {
         Some(ids)
     }
 
-    /// Reserves a post for its end, unless the batch being built sends it again or ends it already.
+    /// Reserves a post for its end, unless one of its messages is queued, or the batch being built sends it again or
+    /// ends it already. A resend may have been accepted since the end was decided.
     pub fn claim_post_end(&mut self, post: MessageId) -> bool {
-        if self.store.post(post).is_none() || self.leaving.contains_key(&post) {
+        let is_over = self.store.post(post).is_some_and(|kept| self.store.waiting_for_post(kept) == 0);
+        if !is_over || self.leaving.contains_key(&post) {
             return false;
         }
         self.leaving.insert(post, IdSet::new());
@@ -621,6 +623,24 @@ pub(super) mod tests {
         assert_eq!(hub.outcomes.recipients, 1);
         hub.in_batch.clear();
         assert_eq!(hub.claim_for_batch(message, &(1..=4).collect()), Some((1..=3).collect()), "who is pending still");
+    }
+
+    #[test]
+    fn a_post_does_not_end_while_a_resend_waits() {
+        let mut hub = Hub::new(Store::new(), Scheduler::new(SchedConfig::default(), 1), 0);
+        let (post, resend, until) = (MessageId(7), MessageId(8), 100);
+        let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(accept(7, &[1, 2], 0)))) else { panic!("not new") };
+        hub.apply(Event::Post { message: post, until });
+        assert!(!hub.claim_post_end(post), "it is queued");
+        hub.outcome(no, Fate::Bounced, &(1..=2).collect(), 5);
+        assert!(hub.claim_post_end(post), "nothing waits");
+        assert!(!hub.claim_post_end(post), "the batch ends it");
+        hub.batch_over();
+        let EventEffect::New(no) = hub.apply(Event::Accept(Box::new(accept(8, &[1], 6)))) else { panic!("not new") };
+        hub.apply(Event::Resend { of: post, message: resend, until });
+        assert!(!hub.claim_post_end(post), "a resend waits");
+        hub.outcome(no, Fate::Delivered, &IdSet::one(1), 7);
+        assert!(hub.claim_post_end(post), "the resend is over");
     }
 
     #[test]

@@ -295,7 +295,8 @@ fn expect_change(ledger: &mut Ledger, hub: &Hub, model: &mut Model, change: &Que
             }
         }
         QueueChange::EndPosts { posts } => {
-            for post in posts.iter().filter_map(|id| hub.store.post(*id)) {
+            let posts = posts.iter().filter_map(|id| hub.store.post(*id));
+            for post in posts.filter(|post| hub.store.waiting_for_post(post) == 0) {
                 model.posts.remove(post.message().message_id());
             }
         }
