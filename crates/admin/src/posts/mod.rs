@@ -60,7 +60,7 @@ pub async fn show(core: &Arc<Core>, options: &PostOptions) -> Result<PostView, P
             ..PostView::default()
         };
         let mut parts = Vec::new();
-        for post in hub.store.posts_with(message.content()) {
+        for post in posts_of(hub, post)? {
             let list = list_view(hub, post);
             view.counts.add(&list.counts);
             parts.extend(parts_of(hub, post, options.state));
@@ -79,6 +79,13 @@ pub async fn show(core: &Arc<Core>, options: &PostOptions) -> Result<PostView, P
     let heading = report::headings(core, &[options.id]).await.pop().flatten();
     view.subject = heading.map(|heading| heading.subject.clone()).unwrap_or_default();
     Ok(view)
+}
+
+/// The posts to subscribers with the content of a kept post, without copies for archives. `None` if there are none.
+fn posts_of<'a>(hub: &'a Hub, post: &KeptPost) -> Option<Vec<&'a KeptPost>> {
+    let all = hub.store.posts_with(post.message().content());
+    let posts: Vec<&KeptPost> = all.filter(|post| !post.message().envelope().is_archive).collect();
+    (!posts.is_empty()).then_some(posts)
 }
 
 fn not_kept(id: MessageId) -> Problem {

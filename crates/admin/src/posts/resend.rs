@@ -3,7 +3,7 @@
 //! Promise: a resend and the end of its recipients' absence are one batch, so each recipient that missed a post gets it
 //! by at most one resend at a time, also with concurrent requests ([`Hub::claim_missed`]) and after a kill. Nobody who
 //! has the post or waits for it is among them. Left out, and still counted as missing it: addresses that are no longer
-//! subscribed, suspended subscribers, and suppressed addresses.
+//! subscribed, suspended subscribers, and suppressed addresses. A copy for an archive is not sent again.
 //!
 //! Failure: without the content, or after a refused batch, nothing is sent.
 
@@ -26,7 +26,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::store::{KeptPost, RESENDS_MAX};
 
-use super::not_kept;
+use super::{not_kept, posts_of};
 use crate::verbs::who;
 
 /// Recipients examined per hold of the lock.
@@ -152,8 +152,8 @@ fn posts(core: &Arc<Core>, ids: &[MessageId]) -> Result<Vec<ResendPlan>, Problem
     core.with(|hub, _| {
         let mut found: Vec<ResendPlan> = Vec::new();
         for id in ids {
-            let content = hub.store.post(*id).ok_or_else(|| not_kept(*id))?.message().content();
-            for post in hub.store.posts_with(content) {
+            let posts = hub.store.post(*id).and_then(|post| posts_of(hub, post));
+            for post in posts.ok_or_else(|| not_kept(*id))? {
                 if post.facts().resends.len() >= RESENDS_MAX {
                     let text = format!("{id} was sent again {RESENDS_MAX} times already");
                     return Err(Problem::new(ErrorCode::Failed, text));

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use stentor_harness::{Builder, Server, TestLab, message, wait_until};
+use stentor_harness::{Builder, Kind, LoopFs, Server, TestLab, message, wait_until};
 
-use crate::kit::{SENDER, SENDER_SITE, builder};
+use crate::kit::{SENDER, SENDER_SITE, builder, wait_fates};
 
 const GOOD: usize = 200;
 const REFUSED: usize = 40;
@@ -208,4 +208,47 @@ fn a_resend_that_fails_can_be_sent_again() {
     let brief = server.smtp().send(SENDER, &["brief@lists.test"], &wire).expect(250).queue_id();
     let text = server.operator_text(&["post", "show", &brief]);
     assert!(text.contains("is not a kept post (`keep_posts_s`"), "{text}");
+}
+
+/// An archive is not a subscriber: neither counted nor sent its copy again.
+#[test]
+fn an_archive_is_neither_counted_nor_sent_a_post_again() {
+    let lab = lab();
+    let server = builder(&lab)
+        .list("news", &["good0@good.example", "refused0@bad.example"])
+        .set("lists.news.owner", "\"owner@sender.example\"")
+        .set("lists.news.archive_to", "[\"refused1@bad.example\"]")
+        .start();
+    let id = send(&server, &lab, "archive@test");
+    wait_fates(&server, "the archive refused it, too", |fates| fates.bounced == 2 && fates.pending == 0);
+    let counts = shown(&server, &id)["counts"].clone();
+    let number = |name: &str| counts[name].as_u64();
+    assert_eq!([number("total"), number("delivered"), number("bounced")], [Some(2), Some(1), Some(1)], "{counts}");
+    assert_eq!(missed(&server, &id), set(vec!["refused0@bad.example".to_owned()]));
+    let dry = server.ask(&["post", "resend", &id, "--missed", "--dry-run"]).expect("counted");
+    assert_eq!((dry["count"].as_u64(), dry["messages"].as_u64()), (Some(1), Some(1)), "{dry}");
+    assert_eq!(dry["unchanged"].as_u64(), Some(0), "{dry}");
+}
+
+/// Posts that are not queued make room while the disk has less than twice the reserve free, and mail is still accepted.
+#[test]
+fn kept_posts_end_before_the_disk_is_nearly_full() {
+    let Some(fs) = LoopFs::make_with(Kind::Ext4, 64 << 20, &["-m", "0"]) else { return };
+    let lab = lab();
+    let few = ["good0@good.example", "refused0@bad.example"];
+    let mut server = builder(&lab)
+        .list("news", &few)
+        .set("data_dir", &format!("\"{}\"", fs.path().join("data").display()))
+        .set("journal.segment_bytes", "1048576")
+        .set("journal.batch_bytes_max", "524288")
+        .set("journal.reserve_bytes", "8388608")
+        .start();
+    let id = send(&server, &lab, "room@test");
+    wait_until("it was refused", || count(&server, &id, "bounced") == 1);
+    // Twice this is more than the whole file system.
+    server.edit_config(|text| text.replace("reserve_bytes = 8388608", "reserve_bytes = 34603008"));
+    server.kill();
+    server.start_again();
+    wait_until("the post is no longer kept", || server.operator(&["post", "show", &id]).status.code() == Some(3));
+    server.smtp().cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
 }
