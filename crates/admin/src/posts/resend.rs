@@ -43,6 +43,8 @@ struct ResendPlan {
     message_id_at: Option<MessageIdAt>,
     /// Recipients that missed it; after [`choose`] those that get it.
     ids: IdSet,
+    /// Those that missed it because an operator removed them.
+    dropped: IdSet,
     /// For how long the list keeps a post from a resend on; `None`: no longer than before.
     keep_ms: Option<Ms>,
     /// Until when the post is kept now.
@@ -59,6 +61,7 @@ impl ResendPlan {
             content: message.content(),
             message_id_at: message.envelope().message_id_at,
             ids: missed.clone(),
+            dropped: post.facts().dropped.clone(),
             keep_ms: message.list().and_then(|list| settings.keep_posts_ms(list)),
             until: post.facts().until,
             bytes_max: message.slice_bytes_max() + missed.part_bytes_max(),
@@ -112,7 +115,7 @@ async fn resend_all(
     reason: Option<String>,
     who: &str,
 ) -> Result<ActionResult, Problem> {
-    let (mut excluded, mut messages, mut recipients) = (Exclusions::default(), 0, 0);
+    let (mut excluded, mut messages, mut recipients, mut dropped) = (Exclusions::default(), 0, 0, 0);
     for mut plan in posts(core, &selection.ids)? {
         refresh_list(core, &plan).await?;
         choose(core, &mut plan, &mut excluded).await;
@@ -121,8 +124,11 @@ async fn resend_all(
         }
         check_content(core, &plan)?;
         let count = plan.ids.len() as u64;
-        recipients += if dry_run { count } else { commit(core, &plan, reason.as_deref(), who).await? };
+        let sent = if dry_run { count } else { commit(core, &plan, reason.as_deref(), who).await? };
+        recipients += sent;
         messages += 1;
+        // Others may have sent it to some of them meanwhile.
+        dropped += (plan.dropped.intersection_len(&plan.ids) as u64).min(sent);
     }
     if !dry_run {
         tracing::info!(who, verb = "resend", messages, recipients, "operator");
@@ -132,7 +138,11 @@ async fn resend_all(
         format!("{would}resend nothing: nobody to send it to{}", excluded.words())
     } else {
         let what = format!("{} of {}", plural(recipients, "recipient"), plural(messages, "post"));
-        format!("{would}resend: {what}{}", excluded.words())
+        let dropped = match dropped {
+            0 => String::new(),
+            _ => format!("; {dropped} of them were removed by an operator"),
+        };
+        format!("{would}resend: {what}{dropped}{}", excluded.words())
     };
     Ok(ActionResult {
         text,

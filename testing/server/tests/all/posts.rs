@@ -138,6 +138,9 @@ fn a_post_goes_again_to_exactly_those_that_missed_it() {
     assert!(words.ends_with("left out: 1 no longer subscribed, 1 suspended, 1 suppressed"), "{words}");
     let done = server.ask(&["post", "resend", &id, "--missed", "--reason", "mended"]).expect("sent");
     assert_eq!(done["count"].as_u64(), Some(again), "{done}");
+    for words in [words, done["text"].as_str().expect("words")] {
+        assert!(words.contains(&format!("; {} of them were removed by an operator; left out", FULL - 1)), "{words}");
+    }
     wait_until("they have it", || count(&server, &id, "delivered") == GOOD as u64 + again);
     assert_eq!(
         missed(&server, &id),
