@@ -5,9 +5,9 @@ import os
 import subprocess
 import time
 
-from measure import BenchError, wait_until
+from measure import BenchError
 from results import SHOWN, Goal
-from sinks import FastSink, free_port
+from sinks import LabSink, free_port
 from sources import SENDER, message, post
 
 MEMBERS = 1_000_000
@@ -34,7 +34,7 @@ class ListsMillion:
         people = os.path.join(bench.work, "people.txt")
         with open(people, "w") as file:
             file.writelines(f"reader.{i:07}@d{i % 20_000:05}.example\n" for i in range(MEMBERS))
-        sink = FastSink(bench.work, free_port())
+        sink = LabSink(bench.work, free_port(), bench.binary)
         stentor = bench.stentor(sink, more=SECTION)
         with bench.running(sink, stentor):
             stentor.operate("queue-only", "--all")

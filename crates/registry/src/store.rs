@@ -16,7 +16,8 @@ use crate::suppression::{Subject, Suppression, SuppressionKey, SuppressionReason
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryChange {
     /// Adds entries. Of two entries for the same key, the one that lasts longer stays; of equal ones the first. A
-    /// complaint changes the reason and source of the one that stays. An entry for a list without an end ends the
+    /// complaint changes the reason and source of the one that stays, unless that is an operator's, which replaces others
+    /// of a list. An entry for a list without an end ends the
     /// membership of that list, too.
     Add(Vec<Suppression>),
     Remove(Vec<SuppressionKey>),
