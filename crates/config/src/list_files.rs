@@ -55,7 +55,7 @@ pub fn path_of(data_dir: &Path, name: &str) -> PathBuf {
 pub(super) fn read_all(data_dir: &Path) -> Result<Vec<ListFile>, Vec<Diagnostic>> {
     let folder = data_dir.join(FOLDER);
     let failed = |path: &Path, why: &dyn std::fmt::Display| {
-        vec![Diagnostic::of_file(path, format!("cannot be read: {why}; it has lists made by `stentor list create`"))]
+        vec![Diagnostic::of_file(path, format!("cannot be read: {why}; it has the lists made by commands"))]
     };
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -164,7 +164,7 @@ pub fn value(key: &str, text: &str) -> Result<Value, ListFileError> {
 /// Returns the text of a list's file.
 pub fn text_of(name: &str, keys: &Table) -> String {
     let mut text =
-        format!("# Written by `stentor list`; after a change by hand, `stentor reload`.\n[lists.{}]\n", quoted(name));
+        format!("# Written by stentor list; after a change by hand, `stentor reload`.\n[lists.{}]\n", quoted(name));
     for (key, value) in keys {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{key} = {value}");

@@ -65,7 +65,7 @@ pub(super) fn members(table: &MemberTable, zone: &Zone, width: Width) -> String 
     }
     let shown = table.rows.len();
     if table.next.is_some() {
-        line!(out, "{shown} shown of {}; `stentor member export` writes all", plural(table.members, "member"));
+        line!(out, "{shown} shown of {}; `stentor member export LIST` writes all", plural(table.members, "member"));
     } else {
         line!(out, "{shown} shown; {} in the list", plural(table.members, "member"));
     }

@@ -240,7 +240,7 @@ pub(crate) fn member(options: MemberCommandOptions) -> ExitCode {
     match options.command {
         MemberCommand::Add { list, addresses, name, how, server } => {
             if name.is_some() && addresses.len() > 1 {
-                return usage("--name is for a single address; use `stentor member import` for several");
+                return usage("--name is for a single address; use `stentor member import LIST FILE` for several");
             }
             let delivery = Some(how.delivery.name().to_owned());
             let member = |address| NewMember { address, name: name.clone(), delivery: delivery.clone(), joined: None };

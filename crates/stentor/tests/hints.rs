@@ -137,6 +137,7 @@ fn filled(command: &str) -> String {
         let word = match filled.last() {
             Some(&"--by") => "site",
             Some(&"--sort") => "name",
+            Some(&"--offset") => "50",
             _ if is_name(&word) => FILLED,
             _ => word,
         };
