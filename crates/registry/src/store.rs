@@ -16,9 +16,9 @@ use crate::suppression::{Subject, Suppression, SuppressionKey, SuppressionReason
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryChange {
     /// Adds entries. Of two entries for the same key, the one that lasts longer stays; of equal ones the first. A
-    /// complaint changes the reason and source of the one that stays, unless that is an operator's, which replaces others
-    /// of a list. An entry for a list without an end ends the
-    /// membership of that list, too.
+    /// complaint changes the reason and source of the one that stays, unless that is an operator's. An operator's entry
+    /// for a list without an end replaces one of another reason. An entry for a list without an end ends the membership
+    /// of that list, too.
     Add(Vec<Suppression>),
     Remove(Vec<SuppressionKey>),
     /// Deletes up to `max` entries that ended before `before`.
