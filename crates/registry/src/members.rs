@@ -211,7 +211,7 @@ impl<'t> Rosters<'t> {
     }
 
     /// Returns the id of a list's roster, if it has one.
-    fn find(&mut self, list: &str) -> rusqlite::Result<Option<i64>> {
+    pub fn find(&mut self, list: &str) -> rusqlite::Result<Option<i64>> {
         if let Some(open) = self.open.get(list) {
             return Ok(Some(open.id));
         }

@@ -308,12 +308,19 @@ fn add_all(
         let before: Option<(Option<i64>, String)> =
             find.query_row([&subject, &scope], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
         let (reason, source, note) = (entry.reason.name(), &*entry.source, &*entry.note);
+        // Only where people join by themselves must a ban outlast what they do.
+        let is_joined_here = match &entry.key.scope {
+            Scope::List(list) => rosters.find(list)?.is_some(),
+            Scope::Everything | Scope::Sender(_) => false,
+        };
         let effect = match before.map(|(expires, reason)| (expires.map(|ms| ms as Ms), reason)) {
             None => EntryEffect::Added,
             Some((expires, _)) if entry.outlasts(expires) => EntryEffect::Extended,
             // A ban is not undone by what the person does, and replaces it.
-            Some((_, before)) if is_ban(entry) && before != reason => EntryEffect::Extended,
-            Some((_, before)) if before == SuppressionReason::Operator.name() => EntryEffect::Unchanged,
+            Some((_, before)) if is_joined_here && is_ban(entry) && before != reason => EntryEffect::Extended,
+            Some((_, before)) if is_joined_here && before == SuppressionReason::Operator.name() => {
+                EntryEffect::Unchanged
+            }
             Some((expires, before)) if entry.reason == SuppressionReason::Complaint && before != reason => {
                 EntryEffect::ReasonChanged { expires }
             }
