@@ -14,6 +14,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 
 from measure import BenchError, kit, wait_until
 
@@ -72,6 +73,26 @@ class Sink:
             size = output.seek(0, os.SEEK_END)
             output.seek(max(0, size - TAIL_BYTES))
             return output.read().decode("ascii", "replace")
+
+
+class ThreadedSink:
+    """A sink in this process: `serve` gets each client of `port`, on a thread of its own."""
+
+    def start(self):
+        self.listener = socket.create_server(("127.0.0.1", self.port), backlog=200)
+        threading.Thread(target=self.accept, daemon=True).start()
+        return self
+
+    def stop(self):
+        self.listener.close()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
 
 class SmtpSink(Sink):

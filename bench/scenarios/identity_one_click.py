@@ -4,12 +4,11 @@ import http.client
 import multiprocessing
 import re
 import socket
-import threading
 import time
 
 from measure import BenchError
 from results import Goal
-from sinks import free_port
+from sinks import ThreadedSink, free_port
 from sources import SENDER, message, post
 
 SUBSCRIBERS = 200
@@ -100,7 +99,7 @@ class OneClick:
             return sum(pool.starmap(forge, [(stentor.http, link, number) for number in range(FORGERS)])) / FORGED_S
 
 
-class Keeper:
+class Keeper(ThreadedSink):
     """An SMTP sink in this process that keeps the link of each copy."""
 
     def __init__(self):
@@ -108,22 +107,6 @@ class Keeper:
 
     def begin(self):
         self.links, self.first = {}, None
-
-    def start(self):
-        self.listener = socket.create_server(("127.0.0.1", self.port), backlog=200)
-        threading.Thread(target=self.accept, daemon=True).start()
-        return self
-
-    def stop(self):
-        self.listener.close()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
     def serve(self, client):
         with client, client.makefile("rwb") as stream:

@@ -9,7 +9,7 @@ import threading
 
 from measure import resident_mib, wait_until
 from results import SHOWN, Goal
-from sinks import free_port
+from sinks import ThreadedSink, free_port
 
 FORGED = 100_000
 # People in whose names requests are forged, and members of the lists.
@@ -163,7 +163,7 @@ def reply(stream):
     return int(line[:3] or 0)
 
 
-class Mailboxes:
+class Mailboxes(ThreadedSink):
     """An SMTP sink in this process that counts posts and other mail of each recipient."""
 
     def __init__(self):
@@ -172,22 +172,6 @@ class Mailboxes:
 
     def begin(self):
         self.mails, self.posts, self.confirm = collections.Counter(), collections.Counter(), None
-
-    def start(self):
-        self.listener = socket.create_server(("127.0.0.1", self.port), backlog=200)
-        threading.Thread(target=self.accept, daemon=True).start()
-        return self
-
-    def stop(self):
-        self.listener.close()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
     def serve(self, client):
         with client, client.makefile("rwb") as stream:

@@ -9,13 +9,12 @@ import json
 import os
 import random
 import socket
-import threading
 import time
 
 from measure import BenchError, wait_until
 from results import Goal
 from scenarios.identity_one_click import say
-from sinks import free_port
+from sinks import ThreadedSink, free_port
 from sources import SENDER, message, post
 
 KILLS = 100
@@ -144,7 +143,7 @@ class Resend:
             return False
 
 
-class PickySink:
+class PickySink(ThreadedSink):
     """An SMTP sink in this process that refuses some recipients, as long as it is picky, and notes each copy's time."""
 
     def __init__(self, refused, full):
@@ -158,22 +157,6 @@ class PickySink:
 
     def served(self):
         return len(self.copies)
-
-    def start(self):
-        self.listener = socket.create_server(("127.0.0.1", self.port), backlog=200)
-        threading.Thread(target=self.accept, daemon=True).start()
-        return self
-
-    def stop(self):
-        self.listener.close()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
     def serve(self, client):
         try:

@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn the_person_is_the_author_if_the_envelope_agrees_or_dmarc_proves_it() {
-        let (ann, bob): (Address, Address) = ("Ann@x.example".parse().unwrap(), "bob@y.example".parse().unwrap());
+        let ann: Address = "Ann@x.example".parse().unwrap();
+        let bob: Address = "bob@y.example".parse().unwrap();
         let lower = "ann@x.example".parse().unwrap();
         assert_eq!(requester(&bob, Some(&ann), false), &bob);
         assert_eq!(requester(&bob, Some(&ann), true), &ann);
